@@ -1,0 +1,72 @@
+"""Owns: the plan: which worker runs where and who its neighbours are, as plain frozen values.
+Must not: compute or do I/O.
+Called by: plan's functions, launch, watch, report, cli."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshrun.spec.values import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A resolved mesh: every size known, the product equal to the world size."""
+
+    dims: tuple[tuple[str, int], ...]
+    within_node: tuple[str, ...] = ()
+    views: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    factorings: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    backend: tuple[tuple[str, str], ...] = ()
+    timeout_s: tuple[tuple[str, float], ...] = ()
+    device: str = "auto"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Dim names, outermost first."""
+        return tuple(name for name, _ in self.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dim sizes, outermost first."""
+        return tuple(size for _, size in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A host that takes part, numbered in plan order."""
+
+    node_rank: int
+    host: Host
+    slots: int
+    devices: tuple[str, ...]
+    first_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """One worker: ranks are global, `coords` are in mesh order."""
+
+    rank: int
+    node_rank: int
+    local_rank: int
+    host: str
+    device: str
+    coords: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will happen. `groups[dim]` lists the rank groups of that dim, in one fixed order, ranks ascending."""
+
+    fingerprint: str
+    mesh: Mesh
+    nodes: tuple[NodePlan, ...]
+    workers: tuple[WorkerPlan, ...]
+    groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    crosses_nodes: tuple[tuple[str, bool], ...]
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return len(self.workers)

@@ -1,0 +1,142 @@
+"""Owns: the codec: one message is one frame (kind, length, body); a marker stands before the first.
+Must not: do I/O or read a clock; it travels to every node, so standard library only.
+Called by: whoever holds an end of a line: launch, agent, worker."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from meshrun.errors import WireError
+from meshrun.wire.messages import MESSAGES, Output, WorkerSlot
+
+# An agent writes this once, before its first frame: whatever a login shell or rc file printed stands before it.
+MARKER = b"\x00meshrun:frames:1\x00\n"
+MAX_FRAME = 64 * 1024 * 1024
+MAX_UNTRUSTED_FRAME = 64 * 1024
+_HEAD = struct.Struct("!BI")
+_OUTPUT_HEAD = struct.Struct("!IB")
+_JSON, _OUTPUT = 1, 2
+
+M = TypeVar("M")
+_DECODERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
+
+
+def _fail(value: Any) -> Any:
+    raise WireError(f"unexpected value of type {type(value).__name__}")
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _fail(value)
+
+
+def _exactly(kind: type[Any]) -> Callable[[Any], Any]:
+    return lambda value: value if type(value) is kind else _fail(value)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(map(_exactly(str), _exactly(list)(value)))
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return tuple(map(_exactly(int), _exactly(list)(value)))
+
+
+def _mapping(kind: type[Any]) -> Callable[[Any], dict[str, Any]]:
+    check = _exactly(kind)
+    return lambda value: {key: check(item) for key, item in _exactly(dict)(value).items()}
+
+
+_BY_ANNOTATION: dict[str, Callable[[Any], Any]] = {
+    "int": _exactly(int),
+    "str": _exactly(str),
+    "bool": _exactly(bool),
+    "float": _number,
+    "tuple[str, ...]": _strings,
+    "tuple[int, ...]": _ints,
+    "dict[str, str]": _mapping(str),
+    "dict[str, int]": _mapping(int),
+    "dict[str, Any]": _exactly(dict),
+    "tuple[WorkerSlot, ...]": lambda value: tuple(_build(WorkerSlot, item) for item in _exactly(list)(value)),
+}
+
+
+def _decoders(cls: type[Any]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    if cls not in _DECODERS:
+        _DECODERS[cls] = tuple((f.name, _BY_ANNOTATION[str(f.type)]) for f in fields(cls))
+    return _DECODERS[cls]
+
+
+def _build(cls: type[M], body: Any) -> M:
+    known = _decoders(cls)
+    if type(body) is not dict or len(body) != len(known):
+        raise WireError(f"a {cls.__name__} with missing or unknown fields")
+    try:
+        return cls(**{name: check(body[name]) for name, check in known})
+    except (KeyError, WireError) as error:
+        raise WireError(f"a malformed {cls.__name__}: {error}") from None
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def encode(msg: Any) -> bytes:
+    """One message as one frame. Raises WireError if it is over MAX_FRAME bytes."""
+    if type(msg) is Output:
+        kind, body = _OUTPUT, _OUTPUT_HEAD.pack(msg.rank, msg.stream) + msg.data
+    else:
+        text = json.dumps([type(msg).__name__, _plain(msg)], separators=(",", ":"), default=_plain)
+        kind, body = _JSON, text.encode("ascii")
+    if len(body) > MAX_FRAME:
+        raise WireError(f"a {type(msg).__name__} of {len(body)} bytes is over the limit of {MAX_FRAME}")
+    return _HEAD.pack(kind, len(body)) + body
+
+
+def decode(kind: int, body: bytes) -> Any:
+    """The message in one frame's body. Raises WireError for anything that `encode` cannot have made."""
+    if kind == _OUTPUT and len(body) >= _OUTPUT_HEAD.size:
+        rank, stream = _OUTPUT_HEAD.unpack_from(body)
+        return Output(rank, stream, body[_OUTPUT_HEAD.size :])
+    if kind != _JSON:
+        raise WireError(f"a frame of unknown kind {kind}")
+    try:
+        name, fields_ = json.loads(body)
+        cls = MESSAGES[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise WireError("a frame that is not a message") from None
+    return _build(cls, fields_)
+
+
+class Decoder:
+    """Bytes in any pieces → messages. `feed` yields what is complete; WireError ends the stream for good."""
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = max_frame
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Yield each message that is complete after `data`. Raises WireError."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= _HEAD.size:
+                kind, length = _HEAD.unpack_from(self._buffer, start)
+                if length > self.max_frame:
+                    raise WireError(f"a frame of {length} bytes is over the limit of {self.max_frame}")
+                end = start + _HEAD.size + length
+                if len(self._buffer) < end:
+                    return
+                body = bytes(self._buffer[start + _HEAD.size : end])
+                start = end
+                yield decode(kind, body)
+        finally:
+            del self._buffer[:start]
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that is not complete yet."""
+        return len(self._buffer)

@@ -1,0 +1,68 @@
+"""Owns: the messages on a node: agent ↔ fork server and worker, over Unix sockets.
+Must not: do I/O or read a clock; it travels to every node, so standard library only.
+Called by: through `meshrun.wire`, agent and worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshrun.wire.messages import message
+
+# ---- agent ↔ fork server and worker (a Unix socket on the node) -----------------------------------------------------
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run: the same for all workers of an attempt on a node. To the fork server and to each spawned worker."""
+
+    form: str
+    argv: tuple[str, ...]
+    init: str
+    device: str
+    backend: str
+    timeout_s: float
+    mesh: dict[str, Any]
+    fingerprint: str
+    workdir: str
+    attempt: int
+    exit_bound_s: float  # how long excepthook/atexit may take after a failure, destroy after a success
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Fork one worker. With the frame travel three descriptors: stdout, stderr, its own socket."""
+
+    rank: int
+    env: dict[str, str]  # complete
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class ForkStore:
+    """Fork the process that serves the store on the listening socket that travels with this frame."""
+
+    world_size: int
+    timeout_s: float
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The child's pid (rank -1: the store). It is a child of the agent by now."""
+
+    rank: int
+    pid: int
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The fork server is ready. `problem`: why forking is not safe here ("" = safe); then the agent spawns instead."""
+
+    torch: str
+    seconds: float
+    threads: int
+    problem: str
