@@ -3,7 +3,7 @@ Must not: do I/O.
 Called by: launch, watch, agent, worker."""
 
 from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode
-from meshrun.wire.local import Fork, Forked, ForkStore, Imported, Order
+from meshrun.wire.local import STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
 from meshrun.wire.messages import (
     MESSAGES,
     PROTOCOL,
@@ -41,6 +41,7 @@ __all__ = [
     "MAX_UNTRUSTED_FRAME",
     "MESSAGES",
     "PROTOCOL",
+    "STACKS_SIGNAL_OFFSET",
     "STDERR",
     "STDOUT",
     "Ack",

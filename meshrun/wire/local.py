@@ -9,6 +9,9 @@ from typing import Any
 
 from meshrun.wire.messages import message
 
+# A worker registers faulthandler for SIGRTMIN + this (free for users: Slurm and Lightning use USR1/USR2).
+STACKS_SIGNAL_OFFSET = 7
+
 # ---- agent ↔ fork server and worker (a Unix socket on the node) -----------------------------------------------------
 
 
@@ -27,6 +30,7 @@ class Order:
     fingerprint: str
     workdir: str
     attempt: int
+    tmp: str  # the agent's private directory: stack dumps go to <tmp>/stacks<rank>
     exit_bound_s: float  # how long excepthook/atexit may take after a failure, destroy after a success
 
 
