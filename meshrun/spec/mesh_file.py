@@ -102,7 +102,7 @@ class _Reader:
                 self.refuse(mark_of(key), f"unknown key {name[:60]}", _nearest(name, known))
             else:
                 entries[name] = value
-                self.marks[(*path, name)] = mark_of(key)
+                self.marks[_under(path, name)] = mark_of(key)
         return entries
 
     def pairs(self, path: Path, node: Node, read: Callable[[Path, Node], V]) -> tuple[tuple[str, V], ...]:
@@ -110,7 +110,7 @@ class _Reader:
         entries = self.mapping(path, node, path[-1], _example(path))
         for name in entries:
             if not is_name(name):
-                self.refuse(self.marks[(*path, name)], f"'{name[:60]}' is not a name", "letters, digits and _")
+                self.refuse(self.marks[_under(path, name)], f"'{name[:60]}' is not a name", "letters, digits and _")
         return tuple((name, read((*path, name), value)) for name, value in entries.items())
 
     def sizes(self, path: Path, node: Node) -> tuple[tuple[str, int | None], ...]:
@@ -130,7 +130,7 @@ class _Reader:
             self.refuse(mark_of(node), f"{path[-1]} must be a list of dims", "as in [dp, tp]")
             return ()
         for index, item in enumerate(node.value):
-            self.marks[(*path, str(index))] = mark_of(item)
+            self.marks[_under(path, str(index))] = mark_of(item)
         return tuple(self.scalar(item, "an entry", "the name of a dim") or "" for item in node.value)
 
     def backend(self, path: Path, node: Node) -> str:
@@ -157,6 +157,10 @@ class _Reader:
             return str(node.value)
         self.refuse(mark_of(node), f"{what} is missing or not one value", hint)
         return None
+
+
+def _under(path: Path, name: str) -> Path:
+    return (*path, name)
 
 
 def _quoted(node: Node) -> bool:

@@ -46,9 +46,9 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         mark = Mark(event.start_mark.line, event.start_mark.column)
         if isinstance(event, yaml.AliasEvent):
-            self.get_event()  # type: ignore[no-untyped-call]
+            taken: Any = self.get_event()  # type: ignore[no-untyped-call]
             self.refused.append((mark, f"an alias (*{event.anchor})"))
-            return yaml.ScalarNode("tag:yaml.org,2002:null", "", event.start_mark, event.end_mark)
+            return yaml.ScalarNode("tag:yaml.org,2002:null", "", taken.start_mark, taken.end_mark)
         if event.anchor is not None:
             self.refused.append((mark, f"an anchor (&{event.anchor})"))
             event.anchor = None
