@@ -71,7 +71,7 @@ class Prefixer:
         """The whole prefixed lines that `data` completes; the rest waits."""
         cut = data.rfind(b"\n") + 1
         if not cut:
-            return self._hold(rank, data)
+            return self._hold(rank, data) if data else b""
         whole = data[:cut] if cut < len(data) else data
         if rank in self._rest:
             whole = self._take(rank) + whole
