@@ -128,6 +128,10 @@ def _indent(texts: Iterable[str], by: int) -> list[str]:
     return [f"{' ' * by}{line}" for text in texts for line in text.split("\n")]
 
 
+def _render_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {render_ranks(ranks)}"
+
+
 def _field(name: str, text: str) -> str:
     return f"  {name + ':':<11}{text}"
 
@@ -141,9 +145,9 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     lines += _render_tail(tails.get(first.rank, Tail()))
     followed = [rank for rank in result.followed if rank != first.rank]
     if followed:
-        lines.append(_field("followed", f"ranks {render_ranks(followed)} (failed or were stopped after it)"))
+        lines.append(_field("followed", f"{_render_ranks(followed)} (failed or stopped after it)"))
     if result.causes:
-        lines += _render_causes(result.causes)
+        lines += ["  hosts with a problem of their own:", *_render_causes(result.causes)]
     return lines
 
 
@@ -198,7 +202,7 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
         lines += [*([] if lines else [_render_headline(result.causes, plan)]), *_render_causes(result.causes)]
     if result.first:
         lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
-        lines += [f"  {line}" for line in _render_exception(result.first)]
+        lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
     return (lines or [f"meshrun: the run failed (exit code {result.exit_code})"]) + _render_stacks(result.stacks)
 
 
@@ -239,7 +243,7 @@ def _render_stacks(stacks: Sequence[tuple[int, str]]) -> list[str]:
         groups.setdefault(text.rstrip(), []).append(rank)
     lines = []
     for text, ranks in groups.items():
-        lines += [f"  stack of rank{'s' if len(ranks) > 1 else ''} {render_ranks(ranks)}:", *_indent([text], 4)]
+        lines += [f"  stack of {_render_ranks(ranks)}:", *_indent([text], 4)]
     return lines
 
 

@@ -4,6 +4,8 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,4 +68,4 @@ def test_ranks_as_text_and_back(ranks: set[int]) -> None:
     text = render_ranks(ranks)
     spans = parse_show(text).ranks if ranks else ()
     assert {rank for first, last in spans for rank in range(first, last + 1)} == ranks
-    assert all(a[1] + 1 < b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(spans))
