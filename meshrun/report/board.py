@@ -32,6 +32,7 @@ class Progress:
 
     hosts: tuple[str, ...]
     awaits_ready: bool = True  # False (a program): a worker that was spawned counts as running
+    only_node: int | None = None  # by hand, beyond node 0: nothing is heard of other nodes' ranks
     phase: Phase = Phase.CONNECTING
     since: float = 0.0
     missing: frozenset[int] = field(default=frozenset())  # nodes that have not greeted
@@ -44,7 +45,8 @@ class Progress:
 def begin_progress(job: Job, now: float) -> Progress:
     """The state before anything happened."""
     nodes = frozenset(range(len(job.hosts)))
-    return Progress(tuple(host.name for host in job.hosts), job.form != "program", since=now, missing=nodes)
+    own = job.by_hand.node_rank if job.by_hand and job.by_hand.node_rank else None
+    return Progress(tuple(host.name for host in job.hosts), job.form != "program", own, since=now, missing=nodes)
 
 
 def progress_after(progress: Progress, record: Record, now: float) -> Progress:
@@ -55,8 +57,8 @@ def progress_after(progress: Progress, record: Record, now: float) -> Progress:
 
 
 def progress_planned(progress: Progress, plan: Plan) -> Progress:
-    """The state once it is known which ranks there will be (by hand: this node's)."""
-    ranks = frozenset(worker.rank for worker in plan.workers)
+    """The state once it is known which ranks there will be."""
+    ranks = frozenset(w.rank for w in plan.workers if progress.only_node in (None, w.node_rank))
     return replace(progress, world_size=len(ranks), waiting=ranks)
 
 

@@ -20,7 +20,7 @@ from meshrun.report.stream import Console
 from meshrun.report.summary import Tail, make_summary, render_summary
 from meshrun.report.terminal import open_terminal
 from meshrun.spec.values import Job
-from meshrun.watch.values import Emit, Note, Outcome, Planned, Record, RunResult
+from meshrun.watch.values import Emit, Failure, Note, Outcome, Planned, Record, RunResult
 from meshrun.wire import STDERR, STDOUT
 
 STOPPED_STALL_S = 2.0  # a user who stopped the run does not wait longer for a screen that does not move
@@ -101,10 +101,10 @@ class Report:
         stopped = result.outcome is Outcome.STOPPED
         stored = self._disk.finish(DISK_STALL_S)
         summary = make_summary(result, self._plan, self._job.run_id)
-        tails = {}
+        tails: dict[int, Tail] = {}
         if stored:
             self._directory.write_json("summary.json", summary)
-            tails = {result.first.rank: self._tail(result.first.rank)} if result.first else {}
+            tails = self._tails(result.first)
             self._directory.close()
         else:
             self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
@@ -138,8 +138,14 @@ class Report:
     def _warn(self, text: str) -> None:
         self._console.put(f"meshrun: warning: {text}\n".encode("utf-8", "surrogateescape"))
 
-    def _tail(self, rank: int) -> Tail:
-        return Tail(self._directory.tail(rank, STDOUT), self._directory.tail(rank, STDERR))
+    def _tails(self, first: Failure | None) -> dict[int, Tail]:
+        if not first or not self._is_ours(first.node_rank):
+            return {}
+        return {first.rank: Tail(self._directory.tail(first.rank, STDOUT), self._directory.tail(first.rank, STDERR))}
+
+    def _is_ours(self, node_rank: int) -> bool:
+        """By hand, each node shows and stores its own ranks only."""
+        return self._job.by_hand is None or self._job.by_hand.node_rank == node_rank
 
     def _store(self, batch: Sequence[Any]) -> None:
         """In the disk thread: the output of a batch takes one write a file."""
@@ -161,6 +167,6 @@ class Report:
     def _store_other(self, item: Planned | tuple[float, Record]) -> None:
         if isinstance(item, Planned):
             self._directory.write_json("plan.json", describe_plan(item.plan))
-            self._directory.touch(worker.rank for worker in item.plan.workers)
+            self._directory.touch(w.rank for w in item.plan.workers if self._is_ours(w.node_rank))
         else:
             self._directory.write_event(item[0], item[1].kind, item[1].fields)

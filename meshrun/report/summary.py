@@ -110,7 +110,8 @@ def render_summary(
 ) -> str:
     """The last block on the screen, lines ended by a newline; "" for a run that succeeded and left nothing.
 
-    The first rank it names is the one that failed first; quoted lines are unchanged but for indentation."""
+    `tails` has the ranks whose files are in `log_dir` (by hand: this node's). The first rank named is the one that
+    failed first; quoted lines are unchanged but for indentation."""
     lines: list[str] = []
     if result.outcome is Outcome.FAILED and result.first:
         lines += _render_failure(result, result.first, plan, tails or {})
@@ -120,7 +121,7 @@ def render_summary(
         lines += _render_left(result, plan)
     if not lines:
         return ""
-    lines += _render_logs(result, log_dir, run_id)
+    lines += _render_logs(result, log_dir, run_id, tails or {})
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -175,7 +176,7 @@ def _render_exception(first: Failure) -> list[str]:
     message = raised.message.split("\n")
     hidden = len(message) - MESSAGE_LINES
     if hidden > 0:
-        message = [*message[:MESSAGE_LINES], f"... and {hidden} more lines in rank{first.rank}.err"]
+        message = [*message[:MESSAGE_LINES], f"... and {hidden} more lines"]
     head = f"{raised.type}: {message[0]}" if message[0] else raised.type
     lines = [_field("exception", head), *_indent(message[1:], 13)]
     if raised.file:
@@ -253,8 +254,9 @@ def _render_left(result: RunResult, plan: Plan | None) -> list[str]:
     return [head, *(f"  {hosts.get(node, f'node {node}')}: {process}" for node, process in result.left)]
 
 
-def _render_logs(result: RunResult, log_dir: str, run_id: str) -> list[str]:
+def _render_logs(result: RunResult, log_dir: str, run_id: str, tails: Mapping[int, Tail]) -> list[str]:
     if not log_dir:
         return [_field("run", run_id)]
-    files = f" (rank{result.first.rank}.out, rank{result.first.rank}.err)" if result.first else ""
+    first = result.first
+    files = f" (rank{first.rank}.out, rank{first.rank}.err)" if first and first.rank in tails else ""
     return [_field("logs", f"{log_dir}{files}")]

@@ -4,12 +4,14 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshrun.report.board import begin_progress, fit, progress_after, progress_planned, render_board, render_clock
+from meshrun.spec.values import ByHand
 from meshrun.watch.values import Record
 from tests.report.make import make_job, make_plan
 
@@ -43,6 +45,21 @@ def test_a_whole_run(tmp_path: Path) -> None:
             progress = progress_planned(progress, make_plan(HOSTS, dp=10))
         progress = progress_after(progress, Record(kind, fields), now)
         assert render_board(progress, 120, now) == f"meshrun {line}"
+
+
+def test_by_hand_a_node_waits_for_its_own_ranks_only(tmp_path: Path) -> None:
+    job = replace(make_job(tmp_path, {"n2": 2}, dp=10), by_hand=ByHand(5, 1, "10.0.0.1", 29400))
+    progress = progress_planned(begin_progress(job, 0.0), make_plan(HOSTS, dp=10))
+    for rank in (2, 3):
+        progress = progress_after(progress, Record("ready", {"rank": rank}), 1.0)
+    assert render_board(progress, 80, 1.0) == "meshrun 00:00:00 running, 2 ranks"
+
+
+def test_a_program_runs_once_it_is_spawned(tmp_path: Path) -> None:
+    job = replace(make_job(tmp_path, {"a": 1}, dp=1), form="program")
+    progress = progress_planned(begin_progress(job, 0.0), make_plan({"a": 1}, dp=1))
+    progress = progress_after(progress, Record("spawned", {"rank": 0}), 1.0)
+    assert render_board(progress, 80, 1.0) == "meshrun 00:00:00 running, 1 ranks"
 
 
 @given(st.text(alphabet="ab進é\u0301", max_size=30), st.integers(0, 40))

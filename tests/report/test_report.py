@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from meshrun.errors import InputError
 from meshrun.report.report import Report, Settled
-from meshrun.spec.values import Job
+from meshrun.spec.values import ByHand, Job
 from meshrun.watch.values import Emit, Failure, Note, Outcome, Planned, Record, RunResult
 from meshrun.wire import STDERR, STDOUT
 from tests.report.make import make_job, make_plan
@@ -127,6 +128,16 @@ def test_ranks_of_no_plan_are_shown_and_stored(desk: Desk) -> None:
     report.perform(Emit(0, 7, STDERR, b"early\n"))
     report.finish(DONE)
     assert desk.err == "[7] early\n" and desk.file("rank7.err") == "early\n"
+
+
+def test_by_hand_a_node_stores_its_own_ranks_only(desk: Desk) -> None:
+    job = replace(make_job(desk.log_dir, HOSTS, dp=2, tp=2), by_hand=ByHand(2, 1, "10.0.0.1", 29400))
+    report = desk.open(job)
+    report.perform(Planned(PLAN))
+    report.finish(RunResult(Outcome.FAILED, 3, first=Failure(0, 0, 1.0, "exit", 3)))
+    names = {path.name for path in desk.log_dir.iterdir()}
+    assert {name for name in names if name.startswith("rank")} == {"rank2.out", "rank2.err", "rank3.out", "rank3.err"}
+    assert "rank 0 failed first" in desk.err and "rank0.err" not in desk.err
 
 
 @pytest.mark.parametrize(

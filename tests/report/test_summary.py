@@ -92,7 +92,7 @@ RESULTS = {
     "succeeded-left": RunResult(Outcome.SUCCEEDED, 0, left=((0, "4711 python D"),)),
     "nothing-known": RunResult(Outcome.LOST, 125),
 }
-TAILS = {"exception": {5: TAIL}, "exit": {5: Tail(stdout=("bye",))}}
+TAILS = {"exception": {5: TAIL}, "exit": {5: Tail(stdout=("bye",))}, "segv": {5: Tail()}}
 
 
 def check_golden(name: str, text: str) -> None:
