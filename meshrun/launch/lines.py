@@ -63,7 +63,7 @@ class Line:
         try:
             data = self._sock.recv(_READ_SIZE)
         except (BlockingIOError, InterruptedError):
-            return
+            return None
         except OSError as error:
             return self._end(error.strerror or str(error))
         if not data:

@@ -4,9 +4,6 @@ Called by: cli (to make openers for the fleet), launch.fleet through the openers
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import ipaddress
 import secrets
 import selectors
 import socket
@@ -17,11 +14,12 @@ from functools import partial
 from typing import Any
 
 from meshrun import wire
-from meshrun.errors import Cause, CauseKind, ClusterError
+from meshrun.errors import Cause, CauseKind
 from meshrun.launch import handshake
 from meshrun.launch.channel import Channel, ChannelEvent, Closed, Deliver, Opened, Opener, Received, Remark, Unreachable
 from meshrun.launch.handshake import Claim, Ear, Refused, Side, tame
 from meshrun.launch.lines import Line, Lines, show_address
+from meshrun.launch.listen import listen
 
 HANDSHAKE_S = 5.0
 MAX_PENDING = 64
@@ -39,43 +37,6 @@ def _crossing(decoder: wire.Decoder, data: bytes, allowed: tuple[type[Any], ...]
 
 
 # ---- node 0 ----------------------------------------------------------------------------------------------------------
-
-
-def listen(addr: str, port: int) -> tuple[socket.socket, str]:
-    """A listening socket on that address only, and a remark for the user ("" if there is nothing to say).
-
-    A name that this machine itself resolves to loopback (Debian's 127.0.1.1) says nothing about where the other nodes
-    look for it: then all addresses are listened on, and the remark says so. Raises ClusterError."""
-    try:
-        family, _, _, _, where = socket.getaddrinfo(addr.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        raise ClusterError(f"--master-addr {addr}: {error}\n    hint: on node 0 it must be its own address") from None
-    remark = ""
-    if _is_loopback_name(addr, str(where[0])):
-        family, where = socket.AF_INET, ("", port)
-        remark = f"{addr} is a loopback address here: listening on all addresses for the other nodes"
-    try:
-        return socket.create_server(where, family=family, backlog=256), remark
-    except OSError as error:
-        raise ClusterError(_listen_problem(addr, port, error)) from None
-
-
-def _is_loopback_name(addr: str, resolved: str) -> bool:
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(addr.strip("[]"))
-        return False
-    if addr == "localhost" or addr.endswith(".localhost"):
-        return False
-    return ipaddress.ip_address(resolved.split("%")[0]).is_loopback
-
-
-def _listen_problem(addr: str, port: int, error: OSError) -> str:
-    shown = show_address(addr.strip("[]"), port)
-    if error.errno == errno.EADDRINUSE:
-        return f"{shown} is in use\n    hint: end what listens there, or give every node another --master-port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{shown}: not an address of this machine\n    hint: --master-addr is node 0's own address"
-    return f"{shown}: cannot listen there: {error.strerror or error}"
 
 
 @dataclass
@@ -298,17 +259,21 @@ class Gate:
             text = f"{who} claims node rank {claim.node_rank}; there are {self._claim.nnodes}, from 0"
         return Refused(CauseKind.MISMATCH, text, "give every node its own --node-rank, from 0 to --nnodes minus 1")
 
-    def _any_seat(self) -> _Seat:
-        return next((s for s in self._seats.values() if s.line is None), self._seats[1])
+    def _any_seat(self) -> _Seat | None:
+        seats = sorted(self._seats.values(), key=lambda seat: seat.line is not None)
+        return seats[0] if seats else None
 
-    def _end_all(self, seat: _Seat, problem: Refused) -> None:
+    def _end_all(self, seat: _Seat | None, problem: Refused) -> None:
         """Two commands do not fit together, which nobody can heal: who holds the seat is told, and the launcher."""
         self._over = problem
-        if seat.line is not None:
-            seat.line.write(wire.encode(problem.to_wire()))
-            seat.line.close()
-            seat.line = None
-        seat.tell(Unreachable(seat.node, Cause(problem.kind, problem.message, problem.hint)))
+        if seat is None:
+            return
+        if seat.line is None:
+            seat.tell(Unreachable(seat.node, Cause(problem.kind, problem.message, problem.hint)))
+            return
+        seat.line.write(wire.encode(problem.to_wire()))
+        seat.line.close()
+        self._lose(seat, seat.line, problem.message)  # opening it again gives the cause, which cannot heal
 
     def _join(self, stranger: _Stranger, claim: Claim, seat: _Seat) -> None:
         self._forget(stranger)
