@@ -9,14 +9,14 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from meshrun.plan.orders import make_brief
+from meshrun.plan.orders import host_of, make_brief
 
 from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
 from meshrun.spec.values import Job
 from meshrun.watch.relay_ending import SIGPIPE, await_verdict, lose_own, lose_upstream, lost, on_signalled, watch_time
-from meshrun.watch.relay_model import BEAT_S, OWN, UPSTREAM, Link, RelayState, RelayStep, own_index
+from meshrun.watch.relay_model import BEAT_S, OWN, UPSTREAM, Link, RelayState, RelayStep
 from meshrun.watch.relay_orders import on_order
 from meshrun.watch.values import (
     Action,
@@ -71,10 +71,9 @@ def _on_opened(step: RelayStep, event: Opened) -> None:
 
 
 def _make_own_brief(state: RelayState) -> wire.Brief:
-    job = state.job
-    node = own_index(job)
-    brief = make_brief(job, node, job.hosts[node].slots or job.nproc_per_node or 0)
-    return replace(brief, run_id=state.run_id, offers=False, offer_port=0, check_script=False)
+    job, rank = state.job, state.hand.node_rank
+    brief = make_brief(job, rank, host_of(job, rank).slots or job.nproc_per_node or 0)
+    return replace(brief, run_id=state.run_id)
 
 
 def _on_unreachable(step: RelayStep, event: Unreachable) -> None:
@@ -130,7 +129,10 @@ def _on_output(step: RelayStep, message: wire.Output) -> None:
 
 
 def _on_lifecycle(step: RelayStep, message: wire.Spawned | wire.Ready | wire.Raised | wire.Exited) -> None:
-    step.record(type(message).__name__.lower(), rank=message.rank, node=step.state.hand.node_rank)
+    known = {"rank": message.rank, "node": step.state.hand.node_rank, "age_s": message.age_s}
+    if type(message) is wire.Exited:
+        known |= {"exit_code": message.exit_code, "signal": message.signal, "stopped": message.stopped}
+    step.record(type(message).__name__.lower(), **known)
     step.send(UPSTREAM, message)
 
 

@@ -22,12 +22,14 @@ SIGPIPE = 13
 
 
 def lost(state: RelayState, why: str) -> Cause:
+    """The cause of everything that ends because node 0 is not there any more."""
     where = f"{state.hand.master_addr}:{state.hand.master_port}"
     hint = "see what node 0 says; is it up, and the network?"
     return Cause(CauseKind.LOST, f"lost the connection to node 0 ({where}): {why}", hint)
 
 
 def lose_own(step: RelayStep, cause: Cause) -> None:
+    """The agent here is gone: the end if that was awaited, else trouble that node 0 must hear of."""
     if step.state.result is not None:
         end(step)
     elif step.state.trouble is None:
@@ -45,6 +47,7 @@ def await_verdict(step: RelayStep) -> None:
 
 
 def lose_upstream(step: RelayStep, cause: Cause) -> None:
+    """Node 0 cannot be reached, refused us or is gone: what runs here is stopped."""
     if step.state.result is None and step.state.trouble is None:
         host = step.state.hand.master_addr
         step.set(trouble=NodeCause(0, host, cause))
@@ -77,6 +80,7 @@ def finish(step: RelayStep, result: RunResult) -> None:
 
 
 def end(step: RelayStep) -> None:
+    """Nothing runs here any more: say so, close both lines, finish."""
     result = step.state.result
     assert result is not None
     rank, left = step.state.hand.node_rank, step.state.left
@@ -120,16 +124,17 @@ def on_signalled(step: RelayStep, event: Signalled) -> None:
 
 
 def watch_time(step: RelayStep) -> None:
+    """Whatever is due by the clock: a wait that is over, a silent line, a beat."""
     if not step.state.over and step.now >= step.state.until:
         _on_wait_over(step)
     for which, lose in ((OWN, _silent_own), (UPSTREAM, _silent_upstream)):
-        end = step.state.ends[which]
-        if step.state.over or end.link is not Link.OPEN:
+        line = step.state.ends[which]
+        if step.state.over or line.link is not Link.OPEN:
             continue
-        if step.now >= end.heard + step.state.job.silence_s:
+        if step.now >= line.heard + step.state.job.silence_s:
             step.close(which)
             lose(step)
-        elif step.now >= end.sent + BEAT_S:
+        elif step.now >= line.sent + BEAT_S:
             step.send(which, wire.Beat())
 
 

@@ -9,6 +9,8 @@ from enum import Enum
 from math import inf
 from typing import Any
 
+from meshrun.plan.orders import host_of
+
 from meshrun.plan.values import Plan
 from meshrun.spec.values import ByHand, Job
 from meshrun.watch.values import Action, Close, NodeCause, Open, Record, RunResult, Send
@@ -59,13 +61,7 @@ class RelayState:
     @property
     def host(self) -> str:
         """This host's name, for messages."""
-        return self.job.hosts[own_index(self.job)].name
-
-
-def own_index(job: Job) -> int:
-    """Where this machine stands in `job.hosts`: alone, or at its rank among all."""
-    assert job.by_hand is not None
-    return job.by_hand.node_rank if len(job.hosts) > 1 else 0
+        return host_of(self.job, self.hand.node_rank).name
 
 
 class RelayStep:
@@ -76,14 +72,17 @@ class RelayStep:
         self.actions: list[Action] = []
 
     def set(self, **changes: Any) -> None:
+        """Change fields of the state."""
         self.state = replace(self.state, **changes)
 
     def set_end(self, which: int, **changes: Any) -> None:
+        """Change fields of one line."""
         ends = list(self.state.ends)
         ends[which] = replace(ends[which], **changes)
         self.set(ends=tuple(ends))
 
     def link(self, which: int) -> Link:
+        """Where that line is."""
         return self.state.ends[which].link
 
     def send(self, which: int, message: Any) -> None:
@@ -93,13 +92,16 @@ class RelayStep:
             self.set_end(which, sent=self.now)
 
     def open(self, which: int) -> None:
+        """Have that line opened."""
         self.actions.append(Open(which))
         self.set_end(which, link=Link.OPENING)
 
     def close(self, which: int) -> None:
+        """Close that line if it is not gone already."""
         if self.link(which) in (Link.OPENING, Link.OPEN):
             self.actions.append(Close(which))
         self.set_end(which, link=Link.GONE)
 
     def record(self, kind: str, **fields: Any) -> None:
+        """Add a line of events.jsonl."""
         self.actions.append(Record(kind, fields))
