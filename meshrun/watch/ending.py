@@ -94,7 +94,9 @@ def on_stop_timer(step: Step) -> None:
 
 
 def add_cause(step: Step, node: int, cause: Cause, noise: str = "") -> None:
-    """Put `cause` among the reasons of this run's end."""
+    """Put `cause` among the reasons of this run's end; what came first stands for its node."""
+    if any(known.node == node for known in step.state.causes):
+        return
     entry = NodeCause(node, step.host(node), cause, noise)
     step.set(causes=(*step.state.causes, entry), lost_at=min(step.state.lost_at, step.now))
 
