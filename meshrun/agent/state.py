@@ -112,13 +112,13 @@ class State:
 Step = tuple[State, list[Action]]
 
 
-def change_workers(state: State, stage: Stage, **values: Any) -> State:
+def change_workers(state: State, stage: Stage, /, **values: Any) -> State:
     """The state with `values` set on every worker in `stage`."""
     changed = (replace(w, **values) if w.stage is stage else w for w in state.workers)
     return replace(state, workers=tuple(changed))
 
 
-def change_worker(state: State, rank: int, **values: Any) -> State:
+def change_worker(state: State, rank: int, /, **values: Any) -> State:
     """The state with `values` set on the worker of `rank`."""
     return replace(state, workers=tuple(replace(w, **values) if w.rank == rank else w for w in state.workers))
 

@@ -30,8 +30,8 @@ from meshrun.agent.events import (
     Send,
     ServerLost,
     ServeStore,
-    SignalWorker,
     Signalled,
+    SignalWorker,
     Started,
     StartFailed,
     StartServer,
@@ -40,9 +40,19 @@ from meshrun.agent.events import (
     StreamsClosed,
     Tick,
 )
-from meshrun.agent.state import Phase, Server, Stage, State, Step, Store, Worker, change_worker, change_workers
+from meshrun.agent.state import (
+    Phase,
+    Server,
+    Stage,
+    State,
+    Step,
+    Store,
+    Worker,
+    change_worker,
+    change_workers,
+    silence_deadline,
+)
 from meshrun.agent.state import next_deadline as next_deadline
-from meshrun.agent.state import silence_deadline
 from meshrun.errors import CauseKind
 from meshrun.wire import (
     PROTOCOL,
@@ -286,12 +296,11 @@ def _store_bound(state: State, event: StoreBound, now: float) -> Step:
 def _serve_store(state: State) -> Step:
     """With torch in the fork server the store is forked from it; else it is an interpreter of its own, at once."""
     assert state.brief is not None
-    by_fork = state.brief.init != "off"
-    if state.store is not Store.HELD or state.assign is None or (by_fork and state.server is Server.IMPORTING):
+    has_torch, assign = state.brief.init != "off", state.assign
+    if state.store is not Store.HELD or assign is None or (has_torch and state.server is Server.IMPORTING):
         return state, []
-    by_fork = by_fork and state.server is Server.READY
-    state = replace(state, store=Store.HANDED)
-    return state, [ServeStore(by_fork, state.assign.world_size, state.assign.timeout_s)]
+    by_fork = has_torch and state.server is Server.READY
+    return replace(state, store=Store.HANDED), [ServeStore(by_fork, assign.world_size, assign.timeout_s)]
 
 
 def _store_refused(state: State, event: StoreRefused, now: float) -> Step:
@@ -313,10 +322,20 @@ def _tick(state: State, event: Tick, now: float) -> Step:
 
 
 _EVENTS: dict[type[Any], Callable[[State, Any, float], Step]] = {
-    **{Heard: _heard, LineLost: _line_lost, Signalled: _signalled, Tick: _tick},
-    **{FromServer: _from_server, ServerLost: _server_lost, Started: _started, StartFailed: _start_failed},
-    **{Said: _said, Reaped: _reaped, StreamsClosed: _streams_closed, Left: _left},
-    **{StoreBound: _store_bound, StoreRefused: _store_refused},
+    Heard: _heard,
+    LineLost: _line_lost,
+    Signalled: _signalled,
+    Tick: _tick,
+    FromServer: _from_server,
+    ServerLost: _server_lost,
+    Started: _started,
+    StartFailed: _start_failed,
+    Said: _said,
+    Reaped: _reaped,
+    StreamsClosed: _streams_closed,
+    Left: _left,
+    StoreBound: _store_bound,
+    StoreRefused: _store_refused,
 }
 _ANY = tuple(Phase)
 _WORKING = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.CLEARING)

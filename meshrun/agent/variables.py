@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from meshrun.wire import Assign, Brief, Start, WorkerSlot
 
-# Left to right is outermost to innermost: accelerate builds its own mesh in this order, so no other order may be passed.
+# Outermost first: accelerate builds its own mesh in this order, so a mesh in another order must not be announced.
 ACCELERATE_DIMS = ("dp_replicate", "dp_shard", "cp", "sp", "tp")
 INTERFACE_NAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 # While torch is imported, so that the fork server has one thread; workers get their own values (torch-facts 5.3).
@@ -89,11 +89,21 @@ def _numbers(assign: Assign, slot: WorkerSlot, start: Start) -> dict[str, str]:
     local_rank, local_world = str(slot.local_rank), str(len(assign.workers))
     node, nodes = str(assign.node_rank), str(assign.nnodes)
     return {
-        **{"RANK": rank, "ROLE_RANK": rank, "WORLD_SIZE": world, "ROLE_WORLD_SIZE": world, "ROLE_NAME": "default"},
-        **{"LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_world, "LOCAL_SIZE": local_world},
-        **{"NODE_RANK": node, "GROUP_RANK": node, "CROSS_RANK": node},
-        **{"GROUP_WORLD_SIZE": nodes, "CROSS_SIZE": nodes},
-        **{"MASTER_ADDR": start.master_addr, "MASTER_PORT": str(start.master_port)},
+        "RANK": rank,
+        "ROLE_RANK": rank,
+        "WORLD_SIZE": world,
+        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": "default",
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_world,
+        "LOCAL_SIZE": local_world,
+        "NODE_RANK": node,
+        "GROUP_RANK": node,
+        "CROSS_RANK": node,
+        "GROUP_WORLD_SIZE": nodes,
+        "CROSS_SIZE": nodes,
+        "MASTER_ADDR": start.master_addr,
+        "MASTER_PORT": str(start.master_port),
     }
 
 
