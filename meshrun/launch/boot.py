@@ -90,11 +90,14 @@ trap - EXIT
 unset meshrun_c
 """
 
+# The only code in an argument, so that `ps` shows one short line. Unbuffered: what follows the line stays in the pipe.
+_FIRST = 'exec(eval(open(0, "rb", 0, closefd=False).readline()))'
+
 _START = """\
 for meshrun_p in {pythons}; do
 case $meshrun_p in '~/'*) meshrun_p=$HOME/${{meshrun_p#??}};; esac
 case $meshrun_p in */*) ;; *) meshrun_p=$(command -v -- "$meshrun_p") || continue;; esac
-if [ -f "$meshrun_p" ] && [ -x "$meshrun_p" ]; then exec "$meshrun_p" -I -S -c {boot}; fi
+if [ -f "$meshrun_p" ] && [ -x "$meshrun_p" ]; then exec "$meshrun_p" -I -S -c {first} meshrun-agent; fi
 done
 printf '%s\\n' {missing} >&2
 exit 127
@@ -109,11 +112,11 @@ def make_prologue(pythons: Sequence[str], prelude: str, bundle: bytes) -> bytes:
     head = _PRELUDE.format(say=_SAY, code=_EXIT_BOOT, prelude=shlex.quote(prelude)) if prelude.strip() else ""
     script = head + _START.format(
         pythons=" ".join(map(shlex.quote, pythons)),
-        boot=shlex.quote(_BOOT),
+        first=shlex.quote(_FIRST),
         missing=shlex.quote(f"{_SAY} no-python {', '.join(pythons)}"),
     )
     lines = f"{_find_end(script)}\n{script}{_find_end(script)}\n".encode("utf-8", "surrogateescape")
-    return lines + b"%012d" % len(bundle) + bundle
+    return lines + ascii(_BOOT).encode("ascii") + b"\n%012d" % len(bundle) + bundle
 
 
 def _find_end(script: str) -> str:

@@ -18,7 +18,7 @@ from meshrun.launch.sources import read_sources
 
 # `Stacks` serves as an envelope for text: it is the simplest message with a string in it.
 # Words it knows: "env NAME", "flood N" (N frames of 64 KiB), "exit N", "die", "noise TEXT" (on stderr), else an echo.
-SOURCE = '''
+SOURCE = """
 import os, sys, shutil, signal
 from meshrun import wire
 
@@ -60,7 +60,7 @@ def main(tmp, bundle):
                     say(message)
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
-'''
+"""
 
 WAIT_S = 60.0  # only ever reached by a failing test
 
