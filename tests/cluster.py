@@ -1,5 +1,5 @@
 """Owns: real hosts for tests on this one machine: namespaces with an sshd each, or loopback addresses without root.
-Must not: leave anything behind, also when the test process is killed: every host dies with it, its network with the host.
+Must not: leave anything behind, also when the test is killed: every host dies with it, and its network with the host.
 Called by: tests/conftest.py (fixtures `make_cluster`, `cluster`) and bench/."""
 
 from __future__ import annotations

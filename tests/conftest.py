@@ -22,7 +22,7 @@ def _namespaces() -> bool:
 
 
 def _make_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeCluster]:
-    """`make(n, needs=..., sshd=..., shell=..., shared=...)`; `needs="namespaces"` skips, by name, where there are none."""
+    """`make(n, needs=, sshd=, shell=, shared=)`; `needs="namespaces"` skips, saying so, where there are none."""
     with ExitStack() as stack:
 
         def make(n: int, needs: str = "", shared: Any = (), **kwargs: Any) -> Cluster:

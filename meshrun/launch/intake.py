@@ -12,7 +12,7 @@ from meshrun.errors import WireError
 from meshrun.launch.boot import explain
 from meshrun.launch.channel import NOISE_LIMIT, ChannelEvent, Closed, Deliver, Opened, Received, Scanner, Unreachable
 
-# What an opener writes first: the prologue and the encoded Brief. Made anew for every attempt, so that a thousand
+# What an opener writes first: the prologue (frames follow by `send`). Made anew for every attempt, so that a thousand
 # channels do not hold a thousand copies of the bundle.
 MakeStart = Callable[[], bytes]
 

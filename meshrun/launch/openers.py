@@ -4,10 +4,8 @@ Called by: cli."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from meshrun import wire
 from meshrun.launch.boot import make_prologue
 from meshrun.launch.channel import Opener
 from meshrun.launch.local import open_local
@@ -15,14 +13,14 @@ from meshrun.launch.sources import bundle
 from meshrun.spec.values import Job
 
 
-def make_openers(job: Job, briefs: Sequence[wire.Brief]) -> tuple[Opener, ...]:
-    """In node order: `job.local[node]` decides local or SSH. `briefs`: per node, the first frame on its channel."""
-    return tuple(_make_opener(job, node, brief) for node, brief in enumerate(briefs))
+def make_openers(job: Job) -> tuple[Opener, ...]:
+    """In node order: `job.local[node]` decides local or SSH. The first frame (the Brief) is the state machine's."""
+    return tuple(_make_opener(job, node) for node in range(len(job.hosts)))
 
 
-def _make_opener(job: Job, node: int, brief: wire.Brief) -> Opener:
+def _make_opener(job: Job, node: int) -> Opener:
     host = job.hosts[node]
-    make_start = partial(_make_start, host.python or job.python, job.prelude, brief)
+    make_start = partial(_make_start, host.python or job.python, job.prelude)
     if job.local[node]:
         return open_local(make_start)
     from meshrun.launch.ssh import open_ssh
@@ -30,5 +28,5 @@ def _make_opener(job: Job, node: int, brief: wire.Brief) -> Opener:
     return open_ssh(host, job.ssh, job.connect_timeout_s, make_start)
 
 
-def _make_start(python: str, prelude: str, brief: wire.Brief) -> bytes:
-    return make_prologue([python], prelude, bundle()) + wire.encode(brief)
+def _make_start(python: str, prelude: str) -> bytes:
+    return make_prologue([python], prelude, bundle())

@@ -18,7 +18,7 @@ import paramiko
 from meshrun.errors import Cause, CauseKind, InputError
 from meshrun.launch.boot import COMMAND, UNKNOWN_SIGNAL
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable
-from meshrun.launch.dial import Failed, Proxy, dial
+from meshrun.launch.ssh_connect import Failed, Proxy, dial
 from meshrun.launch.host_key import find_entries, judge_host
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
 from meshrun.launch.known_hosts import find_types

@@ -26,7 +26,7 @@ def main(tmp, bundle):
     out = os.dup(1)
     os.dup2(2, 1)
     def say(message):
-        data = memoryview(wire.MARKER * 0 + wire.encode(message))
+        data = memoryview(wire.encode(message))
         while data:
             data = data[os.write(out, data):]
     os.write(out, wire.MARKER)
@@ -79,10 +79,9 @@ def make_standin_bundle() -> bytes:
     )
 
 
-def make_start(*pythons: str, prelude: str = "", first: Any = None) -> Callable[[], bytes]:
-    """What an opener writes first: the prologue, and `first` (default a Beat) as the first frame."""
-    start = make_prologue(pythons, prelude, make_standin_bundle()) + wire.encode(first or wire.Beat())
-    return lambda: start
+def make_start(*pythons: str, prelude: str = "") -> Callable[[], bytes]:
+    """What an opener writes first."""
+    return lambda: make_prologue(pythons, prelude, make_standin_bundle())
 
 
 class Line:
