@@ -5,10 +5,8 @@ Called by: tests/conftest.py (fixtures `make_cluster`, `cluster`) and bench/."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -18,12 +16,27 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cluster_parts import (
+    ME,
+    ClusterHost,
+    Process,
+    can_make_namespaces,
+    change_shell,
+    die_with_parent,
+    do,
+    end,
+    find_port,
+    list_processes,
+    make_key,
+    wait_for_child,
+    wait_for_namespace,
+    wait_for_sshd,
+)
+
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"
-_ME = pwd.getpwuid(os.getuid())
 _counter = itertools.count()
 
 # pid 1 of a host: mounts and network are ready when it is started; it runs sshd, reaps what is orphaned, and ends only
@@ -39,25 +52,6 @@ while True:
     except ChildProcessError:
         signal.pause()
 """
-
-
-@dataclass(frozen=True)
-class ClusterHost:
-    """One host: `name` is in the ssh config and in every host's /etc/hosts."""
-
-    name: str
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process on a host, by its pid on this machine."""
-
-    pid: int
-    ppid: int
-    state: str
-    command: str
 
 
 class Cluster:
@@ -80,7 +74,7 @@ class Cluster:
             self._begin(n)
             self._write_client_files()
             for host in self.hosts:
-                _wait_for_sshd(host)
+                wait_for_sshd(host)
         except BaseException:
             self.close()
             raise
@@ -165,14 +159,14 @@ class Cluster:
             config.append(f"Host {host.name} {host.address}\n  HostName {host.address}\n  Port {host.port}\n")
         (self.dir / "known_hosts").write_text("".join(known))
         general = (
-            f"Host *\n  User {_ME.pw_name}\n  IdentityFile {self.dir}/id\n  IdentitiesOnly yes\n"
+            f"Host *\n  User {ME.pw_name}\n  IdentityFile {self.dir}/id\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {self.dir}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
         )
         (self.dir / "ssh_config").write_text("".join(config) + general)
 
     def _spawn(self, argv: Sequence[str], **kwargs: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_parent, **kwargs)
-        self._stack.callback(_end, process)
+        process = subprocess.Popen(argv, start_new_session=True, preexec_fn=die_with_parent, **kwargs)
+        self._stack.callback(end, process)
         return process
 
 
@@ -216,13 +210,13 @@ class NamespaceCluster(Cluster):
         self.hosts = tuple(ClusterHost(f"n{i}", f"{self._net}.{i + 1}", 22) for i in range(n))
         # The switch has a namespace of its own: bridges there see no firewall, and no veth outlives its process.
         self._switch = self._spawn(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL).pid
-        _wait_for_namespace(self._switch, "net")
+        wait_for_namespace(self._switch, "net")
         self._on_switch("ip", "link", "add", "name", "switch", "type", "bridge")
         self._on_switch("ip", "link", "set", "switch", "up")
         self._plug("launcher", self._tag, None, f"{self._net}.254")
         starts = [self._start_host(i) for i in range(n)]
         for i, process in enumerate(starts):
-            init = _wait_for_child(process.pid)
+            init = wait_for_child(process.pid)
             self._inits.append(init)
             self._spaces.append(os.readlink(f"/proc/{init}/ns/pid"))
             self._plug(f"h{i}", "eth0", init, self.hosts[i].address)
@@ -251,17 +245,17 @@ class NamespaceCluster(Cluster):
         )
         self._on_switch("ip", "link", "set", port, "master", "switch", "up")
         enter = ["nsenter", f"--net=/proc/{pid}/ns/net"] if pid else []
-        _do(*enter, "ip", "addr", "add", f"{address}/24", "dev", name)
-        _do(*enter, "ip", "link", "set", name, "up")
+        do(*enter, "ip", "addr", "add", f"{address}/24", "dev", name)
+        do(*enter, "ip", "link", "set", name, "up")
         if pid:
-            _do(*enter, "ip", "link", "set", "lo", "up")
+            do(*enter, "ip", "link", "set", "lo", "up")
 
     def _on_switch(self, *argv: str) -> None:
-        _do("nsenter", f"--net=/proc/{self._switch}/ns/net", *argv)
+        do("nsenter", f"--net=/proc/{self._switch}/ns/net", *argv)
 
     def _private(self, i: int) -> list[tuple[str, Path]]:
         here = self.dir / f"host{i}"
-        return [("/tmp", here / "tmp"), (_ME.pw_dir, here / "home")]
+        return [("/tmp", here / "tmp"), (ME.pw_dir, here / "home")]
 
     def _start_host(self, i: int) -> subprocess.Popen[bytes]:
         here = self.dir / f"host{i}"
@@ -279,9 +273,7 @@ class NamespaceCluster(Cluster):
         script = [f"hostname {self.hosts[i].name}", f"mount --bind {here}/hosts /etc/hosts"]
         script += ["mount -t tmpfs -o mode=755 tmpfs /run", "mkdir /run/sshd", "mount -t tmpfs tmpfs /dev/shm"]
         if self._shell:
-            text = "".join(
-                _change_shell(line, self._shell) for line in Path("/etc/passwd").read_text().splitlines(True)
-            )
+            text = "".join(change_shell(line, self._shell) for line in Path("/etc/passwd").read_text().splitlines(True))
             (here / "passwd").write_text(text)
             script.append(f"mount --bind {here}/passwd /etc/passwd")
         for mount, source in self._private(i):
@@ -322,7 +314,7 @@ class LoopbackCluster(Cluster):
         for i in range(n):
             (self.dir / f"host{i}").mkdir()
             address = f"127.0.0.{10 + i}"
-            host = ClusterHost(f"n{i}", address, _find_port(address))
+            host = ClusterHost(f"n{i}", address, find_port(address))
             config = self._write_sshd(i, address, host.port)
             self._spawn([SSHD, "-D", "-E", str(self.dir / f"host{i}/sshd.log"), "-f", str(config)])
             hosts.append(host)
@@ -338,90 +330,4 @@ class LoopbackCluster(Cluster):
         return [p for p in everything if p.pid in found]
 
 
-# ---- pieces ----------------------------------------------------------------------------------------------------------
-
-
-def can_make_namespaces() -> bool:
-    """Root, and the kernel lets us."""
-    if os.getuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
-        return False
-    probe = ["unshare", "--fork", "--pid", "--mount-proc", "--net", "--uts", "--mount", "--ipc"]
-    bridge = "ip link add name s type bridge && ip link add name a type veth peer name b"
-    return subprocess.run([*probe, "/bin/sh", "-c", bridge], capture_output=True).returncode == 0
-
-
-def make_key(path: Path) -> None:
-    """An ed25519 key pair without passphrase."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path))
-
-
-def list_processes() -> Iterable[Process]:
-    """Every process of this machine."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                yield _read_process(int(entry))
-
-
-def _read_process(pid: int) -> Process:
-    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    name, rest = stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
-    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    return Process(pid, int(rest[1]), rest[0], command or f"[{name}]")
-
-
-def _change_shell(line: str, shell: str) -> str:
-    fields = line.rstrip("\n").split(":")
-    return ":".join([*fields[:-1], shell]) + "\n" if fields[0] == _ME.pw_name else line
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _do(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    if process.stdin:
-        process.stdin.close()
-
-
-def _wait_until(check: Any, what: str, within_s: float = 20.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := check()):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited in vain for {what}")
-        time.sleep(0.01)
-    return found
-
-
-def _wait_for_namespace(pid: int, kind: str) -> None:
-    mine = os.readlink(f"/proc/self/ns/{kind}")
-    _wait_until(lambda: os.readlink(f"/proc/{pid}/ns/{kind}") != mine, "a network namespace")
-
-
-def _wait_for_child(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    return int(_wait_until(lambda: children.read_text().split(), "a host's pid 1")[0])
-
-
-def _wait_for_sshd(host: ClusterHost) -> None:
-    def check() -> bool:
-        with contextlib.suppress(OSError), socket.create_connection((host.address, host.port), 1) as probe:
-            return probe.recv(4) == b"SSH-"
-        return False
-
-    _wait_until(check, f"sshd of {host.name} at {host.address}:{host.port}")
-
-
-def _find_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+__all__ = ["Cluster", "ClusterHost", "LoopbackCluster", "NamespaceCluster", "Process", "can_make_namespaces"]

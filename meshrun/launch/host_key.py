@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 
 from meshrun.errors import Cause, CauseKind
-from meshrun.launch.ssh_connect import Failed
 from meshrun.launch.known_hosts import Entry, Verdict, judge_key, make_fingerprint, select_entries
 from meshrun.launch.ssh_config import Target
+from meshrun.launch.ssh_connect import Failed
 from meshrun.launch.ssh_files import add_known_host
 
 

@@ -4,13 +4,12 @@ Called by: launch.openers."""
 
 from __future__ import annotations
 
-import base64
 import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import lru_cache
 
 import paramiko
@@ -18,16 +17,24 @@ import paramiko
 from meshrun.errors import Cause, CauseKind, InputError
 from meshrun.launch.boot import COMMAND, UNKNOWN_SIGNAL
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable
-from meshrun.launch.ssh_connect import Failed, Proxy, dial
 from meshrun.launch.host_key import find_entries, judge_host
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
 from meshrun.launch.known_hosts import find_types
 from meshrun.launch.ssh_config import Target, restrict
+from meshrun.launch.ssh_connect import (
+    Failed,
+    Proxy,
+    blame_jump,
+    dial,
+    read_public_key,
+    refuse_login,
+    shut,
+    take_turn,
+    time_left,
+)
 from meshrun.launch.ssh_files import read_jumps, read_known_hosts, read_target
 from meshrun.spec.values import Host, SshSettings
 
-# Logins under way at once: in all, and at one server (OpenSSH's MaxStartups starts to drop at 10).
-_LOGINS, _LOGINS_PER_SERVER = 32, 8
 # paramiko wakes up this often only to look whether it was closed; we wake it by shutting the socket down instead.
 _IDLE_S = 30.0
 _FLUSH_S = 1.0
@@ -35,9 +42,6 @@ _STATUS_S = 5.0
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
-_all_logins = threading.BoundedSemaphore(_LOGINS)
-_server_logins: dict[str, threading.BoundedSemaphore] = {}
-_registry = threading.Lock()
 
 
 def open_ssh(host: Host, settings: SshSettings, connect_timeout_s: float, make_start: MakeStart) -> Opener:
@@ -105,7 +109,7 @@ class _SshChannel:
     def _start(self, host: Host, settings: SshSettings, timeout_s: float) -> paramiko.Channel:
         target = read_target(host.name, host.user, host.port, settings)
         hops = [*read_jumps(target, settings), target]
-        with _take_turn(hops[0]):
+        with take_turn(hops[0]):
             deadline = time.monotonic() + timeout_s
             transport = self._connect(hops, deadline)
             return _execute(transport, target, deadline)
@@ -119,7 +123,7 @@ class _SshChannel:
                     return transport
                 stream = _forward(transport, hop, after, deadline)
             except Failed as failed:
-                raise _blame_jump(failed, hop, hops) from None
+                raise blame_jump(failed, hop, hops) from None
         raise AssertionError("a connection has at least one hop")
 
     def _open_stream(self, first: Target, deadline: float) -> socket.socket:
@@ -128,8 +132,8 @@ class _SshChannel:
             self._keep(proxy.close)
             stream = proxy.stream
         else:
-            stream = dial(first.hostname, first.port, _left(deadline, first))
-        self._keep(lambda: _shut(stream))
+            stream = dial(first.hostname, first.port, time_left(deadline, first))
+        self._keep(lambda: shut(stream))
         return stream
 
     def _enter(self, hop: Target, stream: socket.socket | paramiko.Channel, deadline: float) -> paramiko.Transport:
@@ -141,7 +145,7 @@ class _SshChannel:
         shown = _shake_hands(transport, hop, deadline)
         if remark := judge_host(hop, entries, shown.get_name(), shown.asbytes()):
             self._intake.deliver(Remark(self._intake.node, remark))
-        transport.auth_timeout = _left(deadline, hop)
+        transport.auth_timeout = time_left(deadline, hop)
         _log_in(transport, hop)
         stream.settimeout(_IDLE_S)
         return transport
@@ -217,14 +221,14 @@ def _configure(transport: _Transport, hop: Target, known_types: frozenset[str]) 
 
 
 def _shake_hands(transport: paramiko.Transport, hop: Target, deadline: float) -> paramiko.PKey:
-    transport.banner_timeout = transport.handshake_timeout = left = _left(deadline, hop)
+    transport.banner_timeout = transport.handshake_timeout = left = time_left(deadline, hop)
     try:
         transport.start_client(timeout=left)
         return transport.get_remote_server_key()
     except paramiko.ssh_exception.IncompatiblePeer as error:
         raise Failed(Cause(CauseKind.CONFIG, f"{hop.hostname} speaks no ssh algorithm in common: {error}")) from None
     except (paramiko.SSHException, EOFError, OSError):
-        _left(deadline, hop)
+        time_left(deadline, hop)
         message = f"{hop.hostname} port {hop.port} closed the connection before login"
         raise Failed(Cause(CauseKind.DROPPED, message, "its sshd may be at MaxStartups, or is no sshd")) from None
 
@@ -232,20 +236,20 @@ def _shake_hands(transport: paramiko.Transport, hop: Target, deadline: float) ->
 def _forward(transport: paramiko.Transport, hop: Target, after: Target, deadline: float) -> paramiko.Channel:
     where = (after.hostname, after.port)
     try:
-        return transport.open_channel("direct-tcpip", where, ("127.0.0.1", 0), timeout=_left(deadline, hop))
+        return transport.open_channel("direct-tcpip", where, ("127.0.0.1", 0), timeout=time_left(deadline, hop))
     except paramiko.ChannelException as error:
         forbidden = error.code == 1
         kind = CauseKind.JUMP if forbidden else CauseKind.REFUSED
         message = f"{hop.name} does not forward to {after.hostname} port {after.port}: {error.text}"
         raise Failed(Cause(kind, message, "see AllowTcpForwarding in its sshd_config" if forbidden else "")) from None
     except (paramiko.SSHException, EOFError, OSError):
-        _left(deadline, hop)
+        time_left(deadline, hop)
         raise Failed(Cause(CauseKind.DROPPED, f"{hop.name} closed the connection")) from None
 
 
 def _execute(transport: paramiko.Transport, target: Target, deadline: float) -> paramiko.Channel:
     try:
-        session = transport.open_session(timeout=_left(deadline, target))
+        session = transport.open_session(timeout=time_left(deadline, target))
         session.set_combine_stderr(True)
         session.exec_command(COMMAND)
         return session
@@ -254,35 +258,6 @@ def _execute(transport: paramiko.Transport, target: Target, deadline: float) -> 
             raise Failed(Cause(CauseKind.DROPPED, f"{target.hostname} closed the connection after login")) from None
         message = f"{target.hostname} let {target.user} in but ran no command: {error}"
         raise Failed(Cause(CauseKind.AGENT, message, "see ForceCommand and MaxSessions in its sshd_config")) from None
-
-
-def _blame_jump(failed: Failed, hop: Target, hops: Sequence[Target]) -> Failed:
-    if hop is hops[-1]:
-        return failed
-    return Failed(Cause(failed.cause.kind, f"jump host {hop.name}: {failed.cause.message}", failed.cause.hint))
-
-
-def _left(deadline: float, hop: Target) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise Failed(Cause(CauseKind.TIMED_OUT, f"{hop.hostname} port {hop.port} was too slow to log in to"))
-    return left
-
-
-def _take_turn(first: Target) -> ExitStack:
-    with _registry:
-        key = first.proxy_command or f"{first.hostname}:{first.port}"
-        server = _server_logins.setdefault(key, threading.BoundedSemaphore(_LOGINS_PER_SERVER))
-    turn = ExitStack()
-    for gate in (server, _all_logins):  # in this order: a crowd before one server must not hold up the others
-        turn.enter_context(gate)
-    return turn
-
-
-def _shut(stream: socket.socket) -> None:
-    with suppress(OSError):
-        stream.shutdown(socket.SHUT_RDWR)
-    stream.close()
 
 
 # ---- logging in ------------------------------------------------------------------------------------------------------
@@ -303,32 +278,24 @@ def _log_in(transport: paramiko.Transport, target: Target) -> None:
     finally:
         if agent:
             agent.close()
-    raise Failed(_refuse(target, tried, ""))
+    raise Failed(refuse_login(target, tried, ""))
 
 
 def _try_key(transport: paramiko.Transport, target: Target, key: paramiko.PKey, tried: list[str]) -> bool:
     try:
         rest = transport.auth_publickey(target.user, key)
     except paramiko.BadAuthenticationType as error:
-        raise Failed(_refuse(target, tried, f"it only offers {', '.join(error.allowed_types)}")) from None
+        raise Failed(refuse_login(target, tried, f"it only offers {', '.join(error.allowed_types)}")) from None
     except (paramiko.SSHException, EOFError, OSError):
         if transport.is_active():
             return False
         if len(tried) == 1:
             message = f"{target.hostname} port {target.port} closed the connection during login"
             raise Failed(Cause(CauseKind.DROPPED, message)) from None
-        raise Failed(_refuse(target, tried, "it closed the connection (MaxAuthTries)")) from None
+        raise Failed(refuse_login(target, tried, "it closed the connection (MaxAuthTries)")) from None
     if rest:
-        raise Failed(_refuse(target, tried, f"it also wants {', '.join(rest)}"))
+        raise Failed(refuse_login(target, tried, f"it also wants {', '.join(rest)}"))
     return True
-
-
-def _refuse(target: Target, tried: list[str], why: str) -> Cause:
-    message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
-    message += f"; tried in order: {', '.join(tried)}" if tried else "; there was no key to try"
-    return Cause(
-        CauseKind.AUTH, message, f"make `ssh {target.user}@{target.name}` work without a password, or see --identity"
-    )
 
 
 def _find_keys(target: Target, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey | str]]:
@@ -353,7 +320,7 @@ _MISSING = "no such file"
 def _pick(path: str, held: dict[bytes, paramiko.AgentKey]) -> paramiko.PKey | str:
     key = _load_key(path)
     if isinstance(key, str):
-        return held.pop(_read_public(path), None) or key
+        return held.pop(read_public_key(path), None) or key
     held.pop(key.asbytes(), None)
     return key
 
@@ -371,11 +338,3 @@ def _load_key(path: str) -> paramiko.PKey | str:
     except Exception as error:  # each key format has its own
         text = str(error)
         return "it needs a passphrase and is not in the agent" if "password" in text.lower() else f"not a key: {text}"
-
-
-def _read_public(path: str) -> bytes:
-    try:
-        with open(f"{path}.pub", "rb") as file:
-            return base64.b64decode(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return b""

@@ -1,15 +1,26 @@
-"""Owns: a byte stream to an ssh server, by TCP or through a ProxyCommand, and the cause when there is none.
+"""Owns: a byte stream to an ssh server, by TCP or through a ProxyCommand; whose turn it is; the causes of failure.
 Must not: speak ssh or know paramiko.
 Called by: launch.ssh."""
 
 from __future__ import annotations
 
+import base64
 import errno
 import socket
 import subprocess
+import threading
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 
 from meshrun.errors import Cause, CauseKind
+from meshrun.launch.ssh_config import Target
+
+# Logins under way at once: in all, and at one server (OpenSSH's MaxStartups starts to drop at 10).
+_LOGINS, _LOGINS_PER_SERVER = 32, 8
+_all_logins = threading.BoundedSemaphore(_LOGINS)
+_server_logins: dict[str, threading.BoundedSemaphore] = {}
+_registry = threading.Lock()
 
 _KINDS = {
     errno.ECONNREFUSED: CauseKind.REFUSED,
@@ -85,3 +96,54 @@ class Proxy:
         self.stream.close()
         self._process.kill()
         self._process.wait()
+
+
+def take_turn(first: Target) -> ExitStack:
+    """Wait until one more login may be under way; leaving the result ends the turn."""
+    with _registry:
+        key = first.proxy_command or f"{first.hostname}:{first.port}"
+        server = _server_logins.setdefault(key, threading.BoundedSemaphore(_LOGINS_PER_SERVER))
+    turn = ExitStack()
+    for gate in (server, _all_logins):  # in this order: a crowd before one server must not hold up the others
+        turn.enter_context(gate)
+    return turn
+
+
+def shut(stream: socket.socket) -> None:
+    """Close, and wake every thread that waits on it (closing alone does not)."""
+    with suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)
+    stream.close()
+
+
+def time_left(deadline: float, hop: Target) -> float:
+    """Seconds until `deadline`. Raises Failed if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise Failed(Cause(CauseKind.TIMED_OUT, f"{hop.hostname} port {hop.port} was too slow to log in to"))
+    return left
+
+
+def blame_jump(failed: Failed, hop: Target, hops: Sequence[Target]) -> Failed:
+    """The same failure, said of a jump host if `hop` is one."""
+    if hop is hops[-1]:
+        return failed
+    return Failed(Cause(failed.cause.kind, f"jump host {hop.name}: {failed.cause.message}", failed.cause.hint))
+
+
+def refuse_login(target: Target, tried: list[str], why: str) -> Cause:
+    """Why nobody was let in, with all that was tried, in order."""
+    message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
+    message += f"; tried in order: {', '.join(tried)}" if tried else "; there was no key to try"
+    return Cause(
+        CauseKind.AUTH, message, f"make `ssh {target.user}@{target.name}` work without a password, or see --identity"
+    )
+
+
+def read_public_key(path: str) -> bytes:
+    """The key in `path`.pub, b"" if there is none."""
+    try:
+        with open(f"{path}.pub", "rb") as file:
+            return base64.b64decode(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return b""
