@@ -37,6 +37,7 @@ from meshrun.agent.events import (
     StartServer,
     StoreBound,
     StoreRefused,
+    StoreStarted,
     StreamsClosed,
     Tick,
 )
@@ -136,7 +137,7 @@ def _open_store(state: State, message: OpenStore, now: float) -> Step:
 def _start(state: State, message: Start, now: float) -> Step:
     assert state.assign is not None
     workers = tuple(Worker(slot.rank) for slot in state.assign.workers)
-    state = replace(state, phase=Phase.STARTING, attempt=message.attempt, workers=workers, early=())
+    state = replace(state, phase=Phase.STARTING, attempt=message.attempt, start=message, workers=workers, early=())
     return _launch(state)
 
 
@@ -223,7 +224,8 @@ def _started(state: State, event: Started, now: float) -> Step:
         if state.store is Store.NONE:
             return state, [SignalWorker(event.pid, ending.SIGKILL)]
         state = replace(state, store=Store.SERVED, store_pid=event.pid)
-        return _store_ended(state, early) if early else (state, [])
+        state, actions = _store_ended(state, early) if early else (state, [])
+        return state, [StoreStarted(event.pid), *actions]
     if not any(w.rank == event.rank and w.stage is Stage.LAUNCHED for w in state.workers):
         return state, [SignalWorker(event.pid, ending.SIGKILL)]
     state = change_worker(state, event.rank, stage=Stage.RUNNING, pid=event.pid)
