@@ -15,7 +15,7 @@ _LINE_FD = 200  # out of the way of whatever a worker may find at 3, 4, ...
 
 
 def main(tmp: str, bundle: str) -> NoReturn:
-    """Serve the launcher on descriptors 0 and 1. `tmp`: private directory, removed at the end; `bundle`: our own zip."""
+    """Serve the launcher on descriptors 0 and 1. `tmp`: private directory, removed at the end; `bundle`: our zip."""
     token = os.urandom(8).hex()
     kernel.adopt_orphans()
     us = os.getpid()

@@ -20,7 +20,7 @@ from meshrun.agent.reactor import Reactor
 from meshrun.agent.services import ForkServer, StoreHolder
 from meshrun.agent.spawn import to_text
 from meshrun.agent.stacks import StackDump
-from meshrun.agent.state import Stage
+from meshrun.agent.state import Stage, next_deadline
 from meshrun.agent.trees import Trees
 from meshrun.agent.variables import NodeValues
 from meshrun.agent.workers import Workers
@@ -61,10 +61,10 @@ class Agent:
             now = self._reactor.now()
             if self._depart_at is not None and (self._line.idle or now >= self._depart_at):
                 return
-            due = [supervisor.next_deadline(self._state), self._line.next_beat(), self._depart_at]
+            due = [next_deadline(self._state), self._line.next_beat(), self._depart_at]
             nearest = min((at for at in due if at is not None), default=None)
             self._reactor.wait(now if self._events else nearest)
-            deadline = supervisor.next_deadline(self._state)
+            deadline = next_deadline(self._state)
             if not self._events and deadline is not None and deadline <= self._reactor.now():
                 self._post(ev.Tick())
 

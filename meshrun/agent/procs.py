@@ -72,7 +72,7 @@ def read_children(pid: int) -> list[int] | None:
     for task in tasks:
         path = f"/proc/{pid}/task/{task}/children"
         text = _read(path)
-        if not text and not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        if not text and not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return None
         found += map(int, text.split())
     return found

@@ -4,6 +4,7 @@ Called by: agent.loop."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Mapping
@@ -34,10 +35,8 @@ class WorkerPipes:
     def _make_pipe(self, stream: int) -> int:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        try:
+        with contextlib.suppress(OSError):  # this user's share of pipe memory may be used up: the usual size does too
             fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
-        except OSError:
-            pass  # this user's share of pipe memory is used up: the usual size does as well
         self._streams[reading] = stream
         self._watch(reading)
         return writing
