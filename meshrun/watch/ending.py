@@ -46,8 +46,13 @@ def _stop_workers(step: Step, why: str) -> None:
     step.record("stop", why=why, grace_s=grace)
     step.set(stop_at=step.now)
     _send_stop(step, grace, why)
-    step.set_timer(Timer.STOP, step.now + grace + STOP_EXTRA_S)
+    step.set_timer(Timer.STOP, step.now + stop_limit_s(step.state))
     check_over(step)
+
+
+def stop_limit_s(state: State) -> float:
+    """How long the nodes may take to stop. Beyond the silence limit: a node that is lost is told from one that hangs."""
+    return max(state.job.grace_s + STOP_EXTRA_S, state.job.silence_s + 1.0)
 
 
 def _send_stop(step: Step, grace_s: float, why: str) -> None:
@@ -84,7 +89,7 @@ def on_stop_timer(step: Step) -> None:
     stuck = [rank for rank in stuck if step.state.nodes[rank].link is Link.GREETED]
     if stuck:
         for rank in stuck:
-            text = f"{step.host(rank)} did not say within {step.state.job.grace_s + STOP_EXTRA_S:g} s that it stopped"
+            text = f"{step.host(rank)} did not say within {stop_limit_s(step.state):g} s that it stopped"
             step.do(Note("warning", text))
         step.turn(Turn.OVER)
         leave(step)
