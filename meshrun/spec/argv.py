@@ -72,7 +72,7 @@ def _read(token: _Token, rest: list[str]) -> Iterator[tuple[str, str] | Problem]
             rest.pop(0)
         yield Problem(f"{token.spelled} is not an option of meshrun", _COMMAND_LINE, hint=way)
     elif token.flag not in BY_FLAG:
-        yield Problem(f"unknown option {token.spelled}", _COMMAND_LINE, hint=_nearest(token.flag))
+        yield _unknown(token, rest)
     else:
         yield _read_known(token, rest)
 
@@ -94,7 +94,12 @@ def _flag_problem(token: _Token) -> Problem | None:
     return Problem(f"{token.spelled} takes no value, got {token.value!r}", _COMMAND_LINE)
 
 
-def _nearest(flag: str) -> str:
-    close = difflib.get_close_matches(flag, [*BY_FLAG, *FIXED], 1, 0.6)
-    near = f"did you mean {close[0]}? " if close else ""
-    return near + "Options of the script go behind the script; `meshrun --help` lists meshrun's"
+def _unknown(token: _Token, rest: list[str]) -> Problem:
+    """An unknown flag; if it is nearly one with a value, that goes too, so that what follows is read as meant."""
+    close = difflib.get_close_matches(token.flag, [*BY_FLAG, *FIXED], 1, 0.6)
+    near = BY_FLAG.get(close[0]) if close else None
+    if near and near.kind is not Kind.FLAG and token.value is None and rest:
+        rest.pop(0)
+    hint = f"did you mean {close[0]}? " if close else ""
+    hint += "Options of the script go behind the script; `meshrun --help` lists meshrun's"
+    return Problem(f"unknown option {token.spelled}", _COMMAND_LINE, hint=hint)

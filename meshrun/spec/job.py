@@ -127,7 +127,7 @@ def _by_hand_of(settings: Settings, context: Context) -> ByHand | None:
     )
 
 
-# ---- checks: each yields the problems of one rule ---------------------------------------------------------------------
+# ---- checks: each yields the problems of one rule ----
 
 
 def check_request(

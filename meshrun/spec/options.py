@@ -51,7 +51,7 @@ PORT = 65535
 DEVICES = ("auto", "cpu", "cuda", "xpu", "npu", "hpu", "mps")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("hostfile", T, "where", "a host a line, `name slots=4`; also Open MPI's and DeepSpeed's forms", None, "FILE"),
+    Option("hostfile", T, "where", "a host a line, `name slots=4`; Open MPI's and DeepSpeed's forms too", None, "FILE"),
     Option("hosts", T, "where", "hosts and their slots without a file: a:4,b:4 or gpu[01-16]:8", None, "LIST", ("-H",)),
     Option("include", T, "where", "only these: host or host:0,2 (device ids), joined by @; ranges", None, "HOSTS"),
     Option("exclude", T, "where", "all but these, same form; after --include", None, "HOSTS"),
@@ -99,7 +99,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("node-rank", T, "by hand", "this node's number, or auto (from Slurm or MPI variables)", None, "R|auto"),
     Option("token-file", T, "by hand", "a secret that all nodes share; peers without it are refused", None, "FILE"),
     Option("log-dir", T, "output", "where the run's directory is made", "meshrun-runs", "DIR"),
-    Option("show", T, "output", "whose lines to show: all, none, 0,4-7 or tp=0", "all", "WHICH"),
+    Option("show", T, "output", "whose lines to show: all, 0,4-7 or tp=0", "all", "WHICH"),
     Option("quiet", F, "output", "no words of meshrun's own while all is well", False, "", ("-q",)),
     Option("format", C, "output", "of the plan: text, json, or commands to run by hand", "text", "FORM", (),
            ("text", "json", "commands")),
