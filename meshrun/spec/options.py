@@ -32,7 +32,7 @@ class Option:
     flags: tuple[str, ...] = ()  # short and foreign spellings, besides --name
     choices: tuple[str, ...] = ()
     least: float = 1  # COUNT and SECONDS
-    most: float = float("inf")
+    most: float = 1_000_000  # COUNT
 
     @property
     def spellings(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def parse_value(option: Option, given: Given) -> Any:
 
 
 def _wrong(given: Given, wanted: str, hint: str = "") -> InputError:
-    message = f"{wanted}, got {given.texts[0]!r}" if given.texts[0] else f"{wanted}, got nothing"
+    message = f"{wanted}, got {given.texts[0][:80]!r}" if given.texts[0] else f"{wanted}, got nothing"
     return InputError(Problem(message, given.place, given.line_text, hint))
 
 
@@ -115,10 +115,10 @@ def _count(option: Option, given: Given) -> int | None:
     text = given.texts[0]
     if option.name == "nproc-per-node" and text in ("auto", "gpu", "cpu"):
         return _processes(given)
-    if not (text.isascii() and text.isdigit()) or not option.least <= int(text[:20]) <= option.most:
-        upto = f" to {option.most:.0f}" if math.isfinite(option.most) else " or more"
+    digits = text.isascii() and text.isdigit() and len(text) <= 9
+    if not digits or not option.least <= int(text) <= option.most:
         hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else ""
-        raise _wrong(given, f"a whole number is needed, {option.least:.0f}{upto}", hint)
+        raise _wrong(given, f"a whole number is needed, {option.least:.0f} to {option.most:.0f}", hint)
     return int(text)
 
 
