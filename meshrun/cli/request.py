@@ -21,7 +21,7 @@ from meshrun.spec.argv import Split
 from meshrun.spec.envfile import parse_env_file
 from meshrun.spec.filters import filter_hosts
 from meshrun.spec.hostfile import parse_hostfile, parse_hosts
-from meshrun.spec.job import Context, by_hand, make_job, resolve
+from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings
 from meshrun.spec.values import Host, Job, MeshSpec
@@ -125,7 +125,7 @@ def _is_local(settings: Settings, host: Host) -> bool:
     """Without a list, or by hand, it is this machine; else its line decides, unless --launcher ssh does."""
     if settings["hostfile"] is None and settings["hosts"] is None:
         return True
-    return settings["launcher"] != "ssh" and is_this_machine(host)
+    return settings["launcher"] != "ssh" and is_this_machine(host, ssh_settings(settings))
 
 
 def read_mesh(settings: Settings) -> MeshSpec | None:

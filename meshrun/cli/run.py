@@ -9,14 +9,13 @@ from queue import SimpleQueue
 
 from meshrun.cli.plan import check_plan, show_plan
 from meshrun.cli.request import read_request
+from meshrun.cli.ways import open_ways
 from meshrun.errors import InputError, Problem
 from meshrun.launch.fleet import Fleet
-from meshrun.launch.openers import make_openers
 from meshrun.report.report import Report
 from meshrun.spec.argv import Split
 from meshrun.spec.values import Job
-from meshrun.watch.loop import Machine, install_signals, watch
-from meshrun.watch.state import advance, begin, next_deadline
+from meshrun.watch.loop import install_signals, watch
 from meshrun.watch.values import Action, Close, Consumed, Event, Finish, Open, ReaderGone, Send
 
 
@@ -26,7 +25,9 @@ def run(split: Split) -> int:
     if request.settings["dry-run"]:
         return show_plan(request)
     if request.settings["format"] != "text":
-        raise InputError(Problem(f"--format {request.settings['format']} is of the plan", hint="meshrun plan, or --dry-run"))
+        raise InputError(
+            Problem(f"--format {request.settings['format']} is of the plan", hint="meshrun plan, or --dry-run")
+        )
     check_plan(request.job)
     return run_job(request.job)
 
@@ -34,10 +35,9 @@ def run(split: Split) -> int:
 def run_job(job: Job) -> int:
     """Start, watch and report one job."""
     inbox: SimpleQueue[Event] = SimpleQueue()
-    with install_signals(inbox):
+    with install_signals(inbox), open_ways(job) as (openers, machine):
         report = Report(job, lambda node, count: inbox.put(Consumed(node, count)), lambda: inbox.put(ReaderGone()))
-        fleet = Fleet(make_openers(job), inbox.put)
-        machine = Machine(begin(job), advance, next_deadline)
+        fleet = Fleet(openers, inbox.put)
         try:
             result = watch(machine, inbox, _performer(fleet, report))
         finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import PurePosixPath
 
@@ -45,16 +45,16 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         run_id=context.run_id,
         form=form,
         argv=(resolve(workdir, words[0]) if form == "script" else words[0], *words[1:]) if words else (),
-        hosts=hosts,
-        local=context.local,
+        hosts=_hosts_of(settings, hosts, context),
+        local=context.local if not by_hand(settings) else (True,) * _seats(settings, context),
         workdir=workdir,
         python=settings["python"] or context.python,
         log_dir=f"{resolve(context.cwd, settings['log-dir'])}/{context.run_id}",
         script_hash=context.script_hash,
         mesh=context.mesh,
-        nproc_per_node=settings["nproc-per-node"] or _count_from_mesh(hosts, context),
+        nproc_per_node=None if by_hand(settings) else settings["nproc-per-node"] or _count_from_mesh(hosts, context),
         init=_init_of(settings, context.mesh),
-        device=_device_of(settings, context.mesh),
+        device=settings["device"],
         backend=settings["backend"],
         timeout_s=settings["timeout"],
         start_method=settings["start-method"],
@@ -62,7 +62,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         env=context.env,
         env_remote=tuple((name, text) for name, _, text in (item.partition("=") for item in settings["env-remote"])),
         prelude=settings["prelude"],
-        ssh=_ssh_of(settings),
+        ssh=ssh_settings(settings),
         by_hand=_by_hand_of(settings, context),
         master_addr=settings["master-addr"],
         master_port=settings["master-port"],
@@ -92,11 +92,6 @@ def _init_of(settings: Settings, mesh: MeshSpec | None) -> str:
     return asked if asked != "auto" else "eager" if mesh else "lazy"
 
 
-def _device_of(settings: Settings, mesh: MeshSpec | None) -> str:
-    asked: str = settings["device"]
-    return mesh.device if mesh and asked == "auto" else asked
-
-
 def _count_from_mesh(hosts: tuple[Host, ...], context: Context) -> int | None:
     """A mesh of fixed size on a single local host that says no count sets it (DESIGN §4)."""
     sizes = [size for _, size in context.mesh.dims] if context.mesh else []
@@ -104,7 +99,8 @@ def _count_from_mesh(hosts: tuple[Host, ...], context: Context) -> int | None:
     return prod(size for size in sizes if size) if sizes and alone and None not in sizes else None
 
 
-def _ssh_of(settings: Settings) -> SshSettings:
+def ssh_settings(settings: Settings) -> SshSettings:
+    """How this job logs in where the hostfile line does not say."""
     return SshSettings(
         config=settings["ssh-config"],
         user=settings["ssh-user"],
@@ -125,6 +121,19 @@ def _by_hand_of(settings: Settings, context: Context) -> ByHand | None:
     return ByHand(
         settings["nnodes"], context.node_rank, settings["master-addr"], settings["master-port"], context.token
     )
+
+
+def _seats(settings: Settings, context: Context) -> int:
+    """Hosts that this command speaks of: by hand, node 0 keeps a seat for each of the others."""
+    return settings["nnodes"] if context.node_rank == 0 else 1
+
+
+def _hosts_of(settings: Settings, hosts: tuple[Host, ...], context: Context) -> tuple[Host, ...]:
+    """By hand, --nproc-per-node is about this node alone; what the others have, they say when they join."""
+    if not by_hand(settings):
+        return hosts
+    others = (Host(f"node{rank}") for rank in range(1, _seats(settings, context)))
+    return (replace(hosts[0], slots=settings["nproc-per-node"]), *others)
 
 
 # ---- checks: each yields the problems of one rule ----
