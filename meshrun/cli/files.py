@@ -5,6 +5,7 @@ Called by: cli.request, cli.plan, cli.help."""
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
 
@@ -26,19 +27,25 @@ def read_file(path: str, what: str, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; never waits, as for a pipe. Raises InputError."""
     try:
         fd = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            kind = os.fstat(fd)
-            if not stat.S_ISREG(kind.st_mode):
-                name = _KINDS.get(stat.S_IFMT(kind.st_mode), "a special file")
-                raise InputError(Problem(f"the {what} is {name}, not a file", Place(path)))
-            data = file.read(limit + 1)
+        try:
+            kind = stat.S_IFMT(os.fstat(fd).st_mode)
+            data = b"" if kind != stat.S_IFREG else _read_up_to(fd, limit + 1)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise InputError(Problem(f"cannot read the {what}: {error.strerror}", Place(path))) from None
     except ValueError:
         raise InputError(Problem(f"{path!r} cannot be the name of the {what}")) from None
+    if kind != stat.S_IFREG:
+        raise InputError(Problem(f"the {what} is {_KINDS.get(kind, 'a special file')}, not a file", Place(path)))
     if len(data) > limit:
         raise InputError(Problem(f"the {what} is larger than {limit // 2**20} MiB", Place(path)))
     return data
+
+
+def _read_up_to(fd: int, most: int) -> bytes:
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(most)
 
 
 _KINDS = {
@@ -59,9 +66,17 @@ def write_stdout(text: str) -> None:
     except UnicodeEncodeError:  # a locale that cannot spell our own words
         data = text.encode("utf-8", "surrogateescape")
     try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        _write_all(sys.stdout.fileno(), memoryview(data))
     except BrokenPipeError:
         raise
     except OSError as error:
         raise MeshrunError(f"cannot write to stdout: {error.strerror}") from None
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    """Not through Python's buffer, which may report success after the reader has left in the middle of a write."""
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:  # someone made the terminal we share non-blocking
+            select.select([], [fd], [])

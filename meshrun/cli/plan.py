@@ -60,7 +60,7 @@ def place(job: Job) -> Plan:
 
 
 def check_plan(job: Job) -> None:
-    """Refuse before anything is made what `plan` would refuse. Raises InputError; no news if some node must be asked."""
+    """Refuse before anything is made what `plan` would refuse, unless a node must be asked. Raises InputError."""
     if job.by_hand is None and all(known_slots(host, job.nproc_per_node) is not None for host in job.hosts):
         place(job)
 

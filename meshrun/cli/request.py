@@ -17,6 +17,7 @@ from meshrun.cli.script import read_script
 from meshrun.errors import InputError, Place, Problem
 from meshrun.launch.local import is_this_machine
 from meshrun.plan.environment import select_exports
+from meshrun.report.show import check_show, parse_show
 from meshrun.spec.argv import Split
 from meshrun.spec.envfile import parse_env_file
 from meshrun.spec.filters import filter_hosts
@@ -59,7 +60,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     settings["dry-run"] |= dry_run
     words = (split.script, *split.args) if split.script else ()
     gather = _Gather()
-    hosts = gather((), read_hosts, settings)
+    hosts: tuple[Host, ...] = gather((), read_hosts, settings)
     local = tuple(_is_local(settings, host) for host in hosts)
     cwd = current_directory()
     context = Context(
@@ -73,6 +74,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
         node_rank=gather(None, read_node_rank, settings),
         token=gather(b"", read_token, settings),
     )
+    gather(None, read_show, settings, context.mesh)
     job = gather(None, make_job, settings, hosts, words, context)
     if job is None or gather.problems:
         raise InputError(gather.problems)
@@ -113,7 +115,7 @@ def read_hosts(settings: Settings) -> tuple[Host, ...]:
     path, text = settings["hostfile"], settings["hosts"]
     if path is not None and text is not None:
         raise InputError("--hostfile and --hosts exclude each other")
-    hosts = (Host(os.uname().nodename),)
+    hosts: tuple[Host, ...] = (Host(os.uname().nodename),)
     if path is not None:
         hosts = parse_hostfile(read_text_file(path, "hostfile"), path)
     elif text is not None:
@@ -142,11 +144,18 @@ def read_mesh(settings: Settings) -> MeshSpec | None:
 
 def read_env(settings: Settings) -> tuple[tuple[str, str], ...]:
     """What travels: env files in order, then `-x`, which wins. Values are bytes, as the system gave them."""
+    gather = _Gather()
     merged: dict[str, str] = {}
     for path in settings["env-file"]:
-        merged.update(parse_env_file(os.fsdecode(read_text_file(path, "env file")), path))
-    merged.update(select_exports(settings["env"], os.environ))
+        merged.update(gather({}, _read_env_file, path))
+    merged.update(gather({}, select_exports, settings["env"], os.environ))
+    if gather.problems:
+        raise InputError(gather.problems)
     return tuple(merged.items())
+
+
+def _read_env_file(path: str) -> dict[str, str]:
+    return dict(parse_env_file(os.fsdecode(read_text_file(path, "env file")), path))
 
 
 def read_node_rank(settings: Settings) -> int | None:
@@ -162,6 +171,11 @@ def read_node_rank(settings: Settings) -> int | None:
             return int(value)
     hint = "say the number, or start this command with srun or mpirun"
     raise InputError(Problem(f"auto, but none of {', '.join(RANK_VARIABLES)} is set", Place("--node-rank"), hint=hint))
+
+
+def read_show(settings: Settings, mesh: MeshSpec | None) -> None:
+    """Only a look: the report reads `--show` again, when it knows the ranks."""
+    check_show(parse_show(settings["show"]), [name for name, _ in mesh.dims] if mesh else ["dp"])
 
 
 def read_token(settings: Settings) -> bytes:

@@ -32,7 +32,7 @@ def open_ways(job: Job) -> Iterator[Ways]:
         gate = Gate(
             hand.master_addr,
             hand.master_port,
-            make_claim(job),
+            make_claim(job, job.hosts[0].name),
             run_id=job.run_id,
             token=hand.token,
             start_timeout_s=job.start_timeout_s,
@@ -54,6 +54,8 @@ def _relay_ways(job: Job, hand: ByHand) -> Ways:
     from meshrun.launch.handshake import make_claim
     from meshrun.watch import relay
 
-    upstream = dial(hand.master_addr, hand.master_port, make_claim(job), hand.token, job.connect_timeout_s)
+    upstream = dial(
+        hand.master_addr, hand.master_port, make_claim(job, job.hosts[0].name), hand.token, job.connect_timeout_s
+    )
     machine = Machine(relay.begin_relay(job), relay.advance, relay.next_deadline)
     return [make_openers(job)[0], upstream], machine
