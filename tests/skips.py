@@ -4,19 +4,12 @@ Called by: pytest, loaded by tools/test (`-p tests.skips`)."""
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
+
+from tests.cluster import can_make_namespaces
 
 # Reasons that stand even on a machine that can make a cluster.
 ALLOWED = ("needs an accelerator", "needs a user that is not root")
-_SBIN = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-
-
-def can_make_cluster() -> bool:
-    """Whether this machine can run the tests with namespaces: root, and the tools."""
-    return os.geteuid() == 0 and all(shutil.which(tool, path=_SBIN) for tool in ("sshd", "ip", "unshare", "nsenter"))
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -36,7 +29,7 @@ def needless(reports: list[pytest.TestReport]) -> list[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Turn a passed run with needless skips into a failed one (on the controller of xdist, which has all reports)."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or hasattr(session.config, "workerinput") or not can_make_cluster():
+    if reporter is None or hasattr(session.config, "workerinput") or not can_make_namespaces():
         return
     names = needless(reporter.stats.get("skipped", []))
     session.config.stash[_NEEDLESS] = names

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CAN = "import tests.skips\ntests.skips.can_make_cluster = lambda: {can}\n"
+CAN = "import tests.skips\ntests.skips.can_make_namespaces = lambda: {can}\n"
 
 
 @pytest.mark.parametrize(

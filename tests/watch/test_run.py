@@ -42,10 +42,13 @@ def test_history_of_a_good_run():
     assert (run.result.outcome, run.result.exit_code) == (Outcome.SUCCEEDED, 0)
     assert next_deadline(run.state) is None
     kinds = [action.kind for action in run.all if type(action).__name__ == "Record"]
-    assert kinds == (
-        "began opened opened facts facts planned address store start spawned ready ready"
-        " exited drained exited drained bye bye finish"
-    ).split()
+    assert (
+        kinds
+        == (
+            "began opened opened facts facts planned address store start spawned ready ready"
+            " exited drained exited drained bye bye finish"
+        ).split()
+    )
 
 
 def test_phases_of_a_good_run():
