@@ -45,7 +45,9 @@ class Ended:
 class Command:
     """One meshrun command under way, in its own directory with its own run directory."""
 
-    def __init__(self, where: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, where: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+    ) -> None:
         self.logs = where / f"runs{time.monotonic_ns()}"
         argv = [*prefix, *COMMAND, "--log-dir", str(self.logs), *args]
         self.process = subprocess.Popen(

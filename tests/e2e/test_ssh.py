@@ -51,7 +51,9 @@ def wait_ready(command: Command, where: Path, ranks: int) -> None:
 
 
 def test_every_worker_knows_its_place(cluster: Cluster, tmp_path: Path) -> None:
-    names = "RANK LOCAL_RANK NODE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MESHRUN_COORDS TORCHELASTIC_RUN_ID".split()
+    names = (
+        "RANK LOCAL_RANK NODE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MESHRUN_COORDS TORCHELASTIC_RUN_ID".split()
+    )
     text = f"import os, json; print(json.dumps([os.environ[n] for n in {names!r}]))"
     ended = run(tmp_path, *on(cluster, tmp_path, 2), "--mesh", "dp=2,tp=4", "--no-init", script(tmp_path, text))
     assert ended.code == 0, ended
@@ -155,14 +157,17 @@ def test_nothing_starts_when_one_host_cannot(cluster: Cluster, tmp_path: Path) -
 
 
 def test_a_script_that_differs_on_one_node_is_named(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """The script stands in a directory that only the nodes have."""
     own = make_cluster(2, needs="namespaces")
     for i, text in enumerate(("print(1)", "print(2)")):
-        own.write(i, "/tmp/script.py", text)
-    ended = run(tmp_path, *on(own, tmp_path, 1), "--no-init", "--workdir", "/tmp", "/tmp/script.py")
+        own.run(i, ["mkdir", "/tmp/there"], check=True)
+        own.write(i, "/tmp/there/script.py", text)
+    argv = ["--no-init", "--workdir", "/tmp/there", "/tmp/there/script.py"]
+    ended = run(tmp_path, *on(own, tmp_path, 1), *argv)
     assert ended.code == 125, ended
-    assert "n1" in ended.err and "/tmp/script.py" in ended.err
-    own.write(1, "/tmp/script.py", "print(1)")
-    ended = run(tmp_path, *on(own, tmp_path, 1), "--no-init", "--workdir", "/tmp", "/tmp/script.py")
+    assert "n1" in ended.err and "/tmp/there/script.py" in ended.err
+    own.write(1, "/tmp/there/script.py", "print(1)")
+    ended = run(tmp_path, *on(own, tmp_path, 1), *argv)
     assert (ended.code, len(ended.out.splitlines())) == (0, 2), ended
 
 
