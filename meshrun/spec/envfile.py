@@ -8,7 +8,7 @@ import re
 
 from meshrun.errors import InputError, Place, Problem
 
-MAX_CHARACTERS = 8 * 1024 * 1024
+MAX_CHARACTERS = 1024 * 1024
 MAX_PROBLEMS = 100
 _HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
 _BLANK = re.compile(r"[ \t]*(#.*)?")
