@@ -8,10 +8,11 @@ import re
 
 from meshrun.errors import InputError, Place, Problem
 
-MAX_CHARACTERS = 8 * 1024 * 1024
+MAX_CHARACTERS = 1024 * 1024
 MAX_PROBLEMS = 100
 _HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
 _BLANK = re.compile(r"[ \t]*(#.*)?")
+_BLANKS = re.compile(r"[ \t]*")
 _PLAIN = re.compile(r"[^\"'\\ \t\n]+")
 # What a backslash takes the meaning from outside quotes; before anything else it is itself (C:\data).
 _ESCAPED = "\"'\\ #$`"
@@ -53,8 +54,9 @@ def _read_entry(text: str, at: int, values: dict[str, str]) -> int:
         return end + 1
     head = _HEAD.match(text, at, end)
     if head is None:
-        lead = len(text[at:end]) - len(text[at:end].lstrip(" \t"))
-        raise _ValueError("this is not KEY=VALUE", at + lead, "no blanks around '='; a name has letters, digits and _")
+        raise _ValueError(
+            "this is not KEY=VALUE", _after_blanks(text, at), "no blanks around '='; a name has letters, digits and _"
+        )
     value, at = _read_value(text, head.end())
     zero = value.find("\0")
     if zero >= 0:
@@ -85,10 +87,9 @@ def _read_value(text: str, at: int) -> tuple[str, int]:
 
 def _read_blanks(text: str, at: int, closed: bool) -> tuple[str, int]:
     """Blanks at the end or before a comment are not part of the value; others are, unless a quote was closed."""
-    end = _line_end(text, at)
-    if _BLANK.fullmatch(text, at, end):
-        return "", end
-    after = at + len(text[at:end]) - len(text[at:end].lstrip(" \t"))
+    after = _after_blanks(text, at)
+    if text[after : after + 1] in ("", "\n", "#"):
+        return "", _line_end(text, after)
     if closed:
         raise _ValueError("text after a closed quote", after, "put the whole value in one pair of quotes")
     return text[at:after], after
@@ -107,6 +108,11 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
     if at >= len(text):
         raise _ValueError("a quote that is never closed", start)
     return "".join(parts), at + 1
+
+
+def _after_blanks(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
 
 
 def _line_end(text: str, at: int) -> int:

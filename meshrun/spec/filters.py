@@ -14,6 +14,9 @@ from meshrun.spec.hostlist import RangeError, expand, split_outside
 from meshrun.spec.hostname import NameProblem
 from meshrun.spec.values import Host
 
+# Each unknown name is compared with every host for a hint; beyond this it is the wrong option or the wrong hostfile.
+MAX_PROBLEMS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -31,6 +34,10 @@ class _Option:
         self.source, self.text = source, text
         self.problems: list[Problem] = []
 
+    @property
+    def full(self) -> bool:
+        return len(self.problems) >= MAX_PROBLEMS
+
     def refuse(self, offset: int, message: str, hint: str = "") -> None:
         self.problems.append(Problem(message, Place(self.source, 1, offset + 1), self.text[:200], hint))
 
@@ -42,7 +49,7 @@ class _Option:
             for choice in self._read(part, offset):
                 if choice.name.casefold() in known:
                     found.append(choice)
-                else:
+                elif not self.full:
                     near = difflib.get_close_matches(choice.name[:80], (host.name for host in hosts), 1)
                     hint = f"did you mean {near[0]}?" if near else _list_names(hosts)
                     self.refuse(offset, f"{choice.name} is not among the hosts", hint)

@@ -10,12 +10,15 @@ from dataclasses import replace
 
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.hostkeys import MAX_SLOTS, KeyProblem, Keys, read_keys
-from meshrun.spec.hostlist import MAX_NAMES, RangeError, expand, split_outside
+from meshrun.spec.hostlist import RangeError, expand, split_outside
 from meshrun.spec.hostname import NameProblem, Target, read_number, split_target
 from meshrun.spec.values import Host
 from meshrun.spec.words import CONTROL, Word, WordError, split_words
 
-MAX_BYTES = 8 * 1024 * 1024
+# Far above what 1,000 hosts need, and low enough that any file is read or refused within a second.
+MAX_BYTES = 1024 * 1024
+MAX_HOSTS = 16_384
+MAX_LINE = 16_384
 # Beyond this a file is not a hostfile with mistakes but something else; the rest would only be noise.
 MAX_PROBLEMS = 100
 
@@ -31,17 +34,19 @@ class _Reader:
 
     @property
     def full(self) -> bool:
-        return len(self.problems) >= MAX_PROBLEMS or len(self.hosts) > MAX_NAMES
+        return len(self.problems) >= MAX_PROBLEMS or len(self.hosts) > MAX_HOSTS
 
     def refuse(self, line: int, text: str, column: int, message: str, hint: str = "") -> None:
         place = Place(self.source, line, column)
         self.problems.append(Problem(message, place, show_line(text, column), hint))
 
+    def place(self, line: int, column: int) -> Place:
+        return Place(self.source, line, column)
+
     def add(self, host: Host, line: int, text: str, column: int) -> None:
-        placed = replace(host, place=Place(self.source, line, column))
-        first = self._seen.setdefault((host.user, host.name.casefold(), host.port), placed)
-        if first is placed:
-            self.hosts.append(placed)
+        first = self._seen.setdefault((host.user, host.name.casefold(), host.port), host)
+        if first is host:
+            self.hosts.append(host)
             return
         earlier = first.place.line if first.place else line
         where = "earlier in this line" if earlier == line else f"in line {earlier}"
@@ -49,8 +54,8 @@ class _Reader:
         self.refuse(line, text, column, f"{host.name} already stands {where}", hint)
 
     def result(self) -> tuple[Host, ...]:
-        if len(self.hosts) > MAX_NAMES:
-            self.problems.append(Problem(f"more than {MAX_NAMES} hosts", Place(self.source)))
+        if len(self.hosts) > MAX_HOSTS:
+            self.problems.append(Problem(f"more than {MAX_HOSTS} hosts", Place(self.source)))
         elif len(self.problems) >= MAX_PROBLEMS:
             self.problems.append(Problem("too many problems; the rest is not shown", Place(self.source)))
         elif not self.hosts and not self.problems:
@@ -64,7 +69,7 @@ def parse_hostfile(data: bytes, source: str) -> tuple[Host, ...]:
     """The hosts of a hostfile, in its order (DESIGN §5). `source` is how the user named the file.
 
     Raises InputError with every problem, each with line and column; also for more than MAX_BYTES, more than
-    MAX_NAMES hosts, or bytes that are no text."""
+    MAX_HOSTS hosts, or bytes that are no text."""
     reader = _Reader(source)
     for number, line in enumerate(_decode(data, source).split("\n"), start=1):
         if reader.full:
@@ -79,7 +84,7 @@ def parse_hosts(text: str, source: str = "--hosts") -> tuple[Host, ...]:
     Raises InputError with every problem, each with its column."""
     reader = _Reader(source)
     if len(text) > MAX_BYTES:
-        raise InputError(Problem(f"more than {MAX_BYTES // 2**20} MiB", Place(source)))
+        raise InputError(Problem(f"more than {MAX_BYTES} characters", Place(source)))
     control = CONTROL.search(text)
     if control:
         reader.refuse(1, text, control.start() + 1, _control(control.group()))
@@ -112,9 +117,13 @@ def _decode(data: bytes, source: str) -> str:
 
 
 def _read_line(reader: _Reader, number: int, line: str) -> None:
+    if not line or line.isspace():
+        return None
     control = CONTROL.search(line)
     if control:
         return reader.refuse(number, line, control.start() + 1, _control(control.group()))
+    if len(line) > MAX_LINE:
+        return reader.refuse(number, line, 1, f"a line of more than {MAX_LINE} characters")
     try:
         words = split_words(line)
         if words:
@@ -140,13 +149,14 @@ def _read_words(reader: _Reader, number: int, line: str, words: Sequence[Word]) 
             problems.append(KeyProblem("addr= on a line of several hosts would give them one address", first.column()))
     except NameProblem as error:
         problems.append(KeyProblem(error.message, first.column(error.offset), error.hint))
-    for problem in sorted(problems, key=lambda p: p.column):
+    for problem in sorted(problems, key=lambda p: p.column)[:MAX_PROBLEMS]:
         reader.refuse(number, line, problem.column, problem.message, problem.hint)
     if not problems and target is not None:
+        place = reader.place(number, first.column())
         for name in names:
             if reader.full:
                 break
-            reader.add(keys.host(name, target.user), number, line, first.column())
+            reader.add(keys.host(name, target.user, place), number, line, first.column())
 
 
 def _names(target: Target) -> tuple[str, ...]:
@@ -183,7 +193,8 @@ def _read_item(reader: _Reader, text: str, part: str, offset: int) -> None:
         for name in names:
             if reader.full:
                 break
-            reader.add(Host(name, user=target.user, slots=slots), 1, text, offset + 1)
+            host = Host(name, user=target.user, slots=slots, place=reader.place(1, offset + 1))
+            reader.add(host, 1, text, offset + 1)
     except NameProblem as error:
         reader.refuse(1, text, offset + error.offset + 1, error.message, error.hint)
 

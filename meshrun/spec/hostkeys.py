@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from meshrun.errors import Place
 from meshrun.spec.hostname import NameProblem, read_number
 from meshrun.spec.values import Host
 from meshrun.spec.words import Word
@@ -48,8 +49,8 @@ class Keys:
     label: str | None = None
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
-    def host(self, name: str, user: str | None) -> Host:
-        """The host that this line describes."""
+    def host(self, name: str, user: str | None, place: Place) -> Host:
+        """A host that this line describes."""
         return Host(
             name,
             user=user if user is not None else self.user,
@@ -61,6 +62,7 @@ class Keys:
             workdir=self.workdir,
             env=self.env,
             label=self.label,
+            place=place,
         )
 
 

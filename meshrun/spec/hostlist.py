@@ -12,6 +12,7 @@ MAX_NAMES = 65_536
 MAX_NAME_LENGTH = 255
 _ITEM = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _MAX_DIGITS = 18
+_MAX_BRACKETS = 8
 
 
 class RangeError(ValueError):
@@ -28,6 +29,8 @@ def expand(text: str) -> tuple[str, ...]:
     Raises RangeError; also above MAX_NAMES names or MAX_NAME_LENGTH characters in one of them."""
     if "[" not in text and "]" not in text and len(text) <= MAX_NAME_LENGTH:
         return (text,)
+    if text.count("[") > _MAX_BRACKETS:
+        raise RangeError(f"more than {_MAX_BRACKETS} brackets in one name", text.find("["))
     pieces = [[part] if is_literal else _items(part, at) for part, at, is_literal in _parts(text)]
     if prod(map(len, pieces)) > MAX_NAMES:
         raise RangeError(f"more than {MAX_NAMES} hosts in one range", text.find("["))

@@ -18,6 +18,7 @@ from meshrun.spec.nodes import Mark, compose_nodes, mark_of, problem_at
 from meshrun.spec.values import MeshSpec
 
 KEYS = ("dims", "within_node", "views", "factorings", "backend", "timeout_s", "device")
+MAX_PROBLEMS = 100
 MAX_TIMEOUT_S = 31_536_000.0
 _BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*")
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -34,7 +35,7 @@ def parse_mesh_file(data: bytes, source: str) -> MeshSpec:
     reader = _Reader(source, lines, problems)
     spec = reader.read(root)
     if reader.problems:
-        raise InputError(sorted(reader.problems, key=_position))
+        raise InputError(sorted(reader.problems, key=_position)[:MAX_PROBLEMS])
     return spec
 
 

@@ -15,6 +15,7 @@ from meshrun.errors import InputError, Place, Problem
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
+MAX_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ def compose_nodes(data: bytes, source: str) -> tuple[yaml.Node | None, list[Prob
 
 def problem_at(source: str, lines: Sequence[str], mark: Mark, message: str, hint: str = "") -> Problem:
     """A problem with its place and line."""
-    text = lines[mark.line] if mark.line < len(lines) else ""
-    shown = "".join(c if c.isprintable() else " " for c in text[:200])
+    text = lines[mark.line] if mark.line < len(lines) and mark.column < MAX_SHOWN else ""
+    shown = "".join(c if c.isprintable() else " " for c in text[:MAX_SHOWN])
     return Problem(message, Place(source, mark.line + 1, mark.column + 1), shown, hint)
 
 

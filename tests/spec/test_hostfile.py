@@ -173,6 +173,7 @@ def test_what_is_no_text_or_too_much_is_refused() -> None:
     assert problems_of(b"a\nbc\0d")[0].place == Place("hosts", 2, 3)
     assert "UTF-16" in problems_of("a".encode("utf-16"))[0].message
     assert "at most" in problems_of(b"a" * (MAX_BYTES + 1))[0].message
+    assert "a line of more than" in problems_of("a " + "x=1 " * 10_000)[0].message
     assert "no host" in problems_of(b"# nothing\n")[0].message
 
 
@@ -181,7 +182,7 @@ def test_a_file_of_nonsense_ends_early() -> None:
     assert len(found) == MAX_PROBLEMS + 1
     assert "too many problems" in found[-1].message
     found = problems_of("\n".join(f"a{n}x[1-65536]" for n in range(1000)))
-    assert "more than 65536 hosts" in found[-1].message
+    assert "more than 16384 hosts" in found[-1].message
 
 
 def test_undecodable_bytes_stay_what_they_are() -> None:

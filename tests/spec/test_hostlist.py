@@ -46,6 +46,7 @@ def test_names_come_in_order_and_with_their_zeros(text: str, names: list[str]) -
         ("a[1-300]b[1-300]", 1, "more than 65536"),
         ("a[1-999999999999999999]", 2, "more than 65536"),
         ("a[1-9999999999999999999]", 2, "too long"),
+        ("a" + "[1]" * 9, 1, "more than 8 brackets"),
         ("a" * 300, 0, "more than 255 characters"),
     ],
 )
