@@ -38,8 +38,10 @@ class ForkServer:
         said = os.open(f"{self._tmp}/server.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             far = link.far.fileno()
+            # Only a preloaded module of the user's may be found in the working directory; torch's imports must not be.
+            folder = brief.workdir if brief.preload else self._tmp
             arguments = [str(far), ",".join(modules)]
-            self.pid = start_role(self._bundle, "forkserver", arguments, env, self._tmp, (said, said), [far])
+            self.pid = start_role(self._bundle, "forkserver", arguments, env, folder, (said, said), [far])
             self._link = link
         except OSError as error:
             link.close()

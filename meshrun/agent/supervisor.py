@@ -163,9 +163,9 @@ def _from_server(state: State, event: ev.FromServer, now: float) -> Step:
 
 
 def _go_on(state: State) -> Step:
-    """The fork server's fate is known: what waited for it proceeds."""
-    state, actions = _launch(state)
-    state, more = _serve_store(state)
+    """The fork server's fate is known: what waited for it proceeds, the store first: the workers need it."""
+    state, actions = _serve_store(state)
+    state, more = _launch(state)
     return state, actions + more
 
 

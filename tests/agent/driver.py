@@ -93,15 +93,15 @@ class Driver:
         elif not isinstance(message, wire.Beat):
             self._fresh.append(message)
 
-    def expect(self, kind: type[Any], limit_s: float = LIMIT_S) -> Any:
-        """The next message of this kind; others before it stay in `seen`."""
-        until = time.monotonic() + limit_s
+    def expect(self, kind: type[Any]) -> Any:
+        """The next message of this kind; others before it stay in `seen`. A fatal trouble fails the test."""
+        until = time.monotonic() + LIMIT_S
         while True:
             for at, message in enumerate(self._fresh):
                 if isinstance(message, kind):
                     del self._fresh[at]
                     return message
-                assert not (isinstance(message, wire.Trouble) and message.fatal), message
+                assert not (isinstance(message, wire.Trouble) and message.fatal), self._fresh.pop(at)
             assert self._receive(until), f"the line ended; {self.errors()}"
 
     def wait_for_output(self, rank: int, text: bytes, stream: int = 1) -> bytes:

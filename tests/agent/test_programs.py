@@ -181,9 +181,13 @@ def test_leave_ends_what_runs_and_says_goodbye_last(driver: Driver, tmp_path: Pa
     assert isinstance(driver.seen[-1], wire.Bye) and driver.process.wait(LIMIT_S) == 0
 
 
-@pytest.mark.parametrize("way", ["end of file", "agent killed", "parent killed", "agent terminated", "parent terminated"])
+@pytest.mark.parametrize(
+    "way", ["end of file", "agent killed", "parent killed", "agent terminated", "parent terminated"]
+)
 def test_however_the_agent_ends_nothing_is_left_and_the_neighbour_lives(tmp_path: Path, way: str) -> None:
-    neighbour = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={"MESHRUN_MARK": "other.123", "RANK": "0"})
+    neighbour = subprocess.Popen(
+        ["sleep", "1000"], start_new_session=True, env={"MESHRUN_MARK": "other.123", "RANK": "0"}
+    )
     driver = Driver(tmp_path)
     try:
         start_shell(driver, tmp_path, FAMILY + "wait", grace_s=1.0)

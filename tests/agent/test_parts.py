@@ -1,0 +1,263 @@
+"""Owns: the agent's smaller parts: spool, accelerators, torch and script, addresses, OOM counters, processes.
+Must not: start an agent.
+Called by: pytest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshrun.agent import accelerators, installed, netlink, oom, procs, spool
+
+# ---- spool ----
+
+
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=60), st.integers(1, 80)), max_size=60))
+def test_a_spool_gives_back_what_it_got_in_order(steps: list[bytes | int]) -> None:
+    saved = spool.MEMORY_BYTES, spool.SEGMENT_BYTES
+    spool.MEMORY_BYTES, spool.SEGMENT_BYTES = 100, 150
+    try:
+        check_order(steps)
+    finally:
+        spool.MEMORY_BYTES, spool.SEGMENT_BYTES = saved
+
+
+def check_order(steps: list[bytes | int]) -> None:
+    queue, pushed, popped = spool.Spool("/tmp"), b"", b""
+    for step in steps:
+        if isinstance(step, bytes):
+            queue.push((0, 1, step))
+            pushed += step
+        elif chunk := queue.pop(step):
+            assert len(chunk[2]) <= step
+            popped += chunk[2]
+        assert bool(queue) == (popped != pushed)
+    while chunk := queue.pop(1000):
+        popped += chunk[2]
+    assert popped == pushed and not queue
+    queue.clear()
+
+
+def test_a_spool_without_a_disk_keeps_everything_in_memory_and_says_when_it_is_too_much(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(spool, "FULL_BYTES", 1000)
+    queue = spool.Spool(str(tmp_path / "gone"))
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 10)
+    for number in range(30):
+        queue.push((0, 1, b"%03d" % number * 20))
+    assert queue.full
+    data = b"".join(chunk[2] for chunk in iter(lambda: queue.pop(1 << 20), None))
+    assert data == b"".join(b"%03d" % number * 20 for number in range(30)) and not queue.full
+
+
+def test_a_spool_leaves_no_name_behind(tmp_path: Path) -> None:
+    queue = spool.Spool(str(tmp_path))
+    for _ in range(3):
+        queue.push((0, 1, bytes(spool.MEMORY_BYTES)))
+    assert list(tmp_path.iterdir()) == []
+    queue.clear()
+
+
+# ---- accelerators ----
+
+
+def make_files(root: Path, *names: str, **texts: str) -> str:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    for name, text in texts.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+NVIDIA = ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "proc/driver/nvidia/gpus/a/x", "proc/driver/nvidia/gpus/b/x")
+
+
+@pytest.mark.parametrize(
+    ("files", "device", "devices"),
+    [
+        (NVIDIA, "cuda", ("0", "1")),
+        (("dev/nvidia0", *NVIDIA[3:]), "cuda", ("0",)),
+        (("dev/davinci0", "dev/davinci7", "dev/davinci_manager"), "npu", ("0", "1")),
+        ((), "cpu", ()),
+    ],
+)
+def test_accelerators_are_found_in_files(tmp_path: Path, files: Any, device: str, devices: tuple[str, ...]) -> None:
+    found = accelerators.find_accelerators("auto", {}, make_files(tmp_path, *files))
+    assert (found.device, found.devices, found.mask) == (device, devices, "")
+
+
+def test_amd_counts_nodes_with_compute_units(tmp_path: Path) -> None:
+    base = "sys__class__kfd__kfd__topology__nodes__"
+    texts = {f"{base}0__properties": "cpu_cores_count 8\nsimd_count 0\n", f"{base}1__properties": "simd_count 304\n"}
+    root = make_files(tmp_path, **texts)
+    found = accelerators.find_accelerators("auto", {}, root)
+    assert (found.device, found.devices, found.mask_name) == ("cuda", ("0",), "HIP_VISIBLE_DEVICES")
+    assert accelerators.find_mask_name("cuda", root) == "HIP_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("value", "devices"),
+    [("3,1", ("3", "1")), ("GPU-a, MIG-b", ("GPU-a", "MIG-b")), ("", ()), ("0,-1,2", ("0",)), ("NoDevFiles", ())],
+)
+def test_a_mask_is_a_pool_in_its_own_order(tmp_path: Path, value: str, devices: tuple[str, ...]) -> None:
+    found = accelerators.find_accelerators("auto", {"CUDA_VISIBLE_DEVICES": value}, make_files(tmp_path, *NVIDIA))
+    assert (found.device, found.devices, found.mask) == ("cuda", devices, f"CUDA_VISIBLE_DEVICES={value}")
+
+
+def test_a_mask_without_hardware_still_names_its_ids(tmp_path: Path) -> None:
+    found = accelerators.find_accelerators("auto", {"CUDA_VISIBLE_DEVICES": "2,3"}, str(tmp_path))
+    assert (found.device, found.devices) == ("cpu", ("2", "3"))
+
+
+def test_what_was_asked_for_and_is_not_there_gives_none(tmp_path: Path) -> None:
+    assert accelerators.find_accelerators("npu", {}, str(tmp_path)).devices == ()
+    assert accelerators.find_accelerators("cpu", {"CUDA_VISIBLE_DEVICES": "1"}, str(tmp_path)).devices == ()
+
+
+# ---- torch and script ----
+
+
+def test_torch_is_found_as_the_interpreter_would(tmp_path: Path) -> None:
+    code = "import importlib.metadata as m; print(m.version('torch'))"
+    real = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+    assert installed.find_torch({}) == real
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text("cuda = None\n__version__ = '9.9+mine'\n")
+    assert installed.find_torch({"PYTHONPATH": f"/nowhere:{tmp_path}"}) == "9.9+mine"
+
+
+def test_a_script_is_hashed_and_compiled(tmp_path: Path) -> None:
+    good, bad = tmp_path / "a.py", tmp_path / "b.py"
+    good.write_bytes(b"x = 1\n")
+    bad.write_bytes(b"x = 1\nif x\n  y\n")
+    digest = hashlib.sha256(good.read_bytes()).hexdigest()
+    assert installed.read_script(str(good), True) == installed.Script(digest)
+    found = installed.read_script(str(bad), True)
+    assert (found.file, found.line) == (str(bad), 2) and found.error.startswith("SyntaxError: ")
+    assert installed.read_script(str(bad), False).error == ""
+    assert installed.read_script(str(tmp_path / "c.py"), True).error == "missing"
+    assert installed.read_script(str(tmp_path), True).error.startswith("unreadable: ")
+
+
+def test_programs_are_looked_for_as_execvp_does(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    assert not installed.find_program("./run", str(tmp_path), {})
+    (tmp_path / "run").chmod(0o755)
+    assert installed.find_program("./run", str(tmp_path), {})
+    assert installed.find_program("run", "/", {"PATH": f"/nowhere:{tmp_path}"})
+    assert not installed.find_program("run", "/", {"PATH": "/nowhere"})
+
+
+# ---- addresses ----
+
+
+def test_the_kernels_addresses_are_those_we_can_bind() -> None:
+    found = netlink.read_addresses()
+    assert ("127.0.0.1", "lo") in [(item.address, item.interface) for item in found]
+    for address in netlink.order_addresses(found):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as sock:
+            sock.bind((address, 0))
+
+
+def test_the_best_address_comes_first() -> None:
+    def make(address: str, interface: str, scope: int = 0) -> netlink.Address:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return netlink.Address(address, interface, family, scope)
+
+    found = [
+        make("127.0.0.1", "lo", 254),
+        make("::1", "lo", 254),
+        make("172.17.0.1", "docker0"),
+        make("fd00::1", "eth0"),
+        make("fe80::1", "eth0", 253),
+        make("10.0.0.1", "eth0"),
+        make("10.1.0.1", "ib0"),
+    ]
+    last = ("127.0.0.1", "::1")
+    assert netlink.order_addresses(found) == ("10.0.0.1", "10.1.0.1", "fd00::1", "172.17.0.1", *last)
+    assert netlink.order_addresses(found, "10.1.0.1")[0] == "10.1.0.1"
+    assert netlink.order_addresses(found, "127.0.0.1")[0] == "10.0.0.1"
+
+
+def test_a_point_to_point_interface_has_its_own_address_not_the_peers() -> None:
+    def attribute(kind: int, address: str) -> bytes:
+        return struct.pack("=HH4s", 8, kind, socket.inet_aton(address))
+
+    body = struct.pack("=BBBBI", socket.AF_INET, 32, 0, 0, 1) + attribute(1, "10.9.9.9") + attribute(2, "10.0.0.7")
+    found = netlink.parse_address(body)
+    assert found is not None and found.address == "10.0.0.7"
+
+
+def test_the_interface_towards_loopback_is_lo() -> None:
+    assert netlink.find_interface_towards("127.0.0.1", 1) == "lo"
+
+
+# ---- out of memory ----
+
+
+@pytest.mark.parametrize(
+    ("machine", "group", "verdict"),
+    [((3, 3), (0, 0), "no"), ((3, 4), (0, 1), "yes"), ((3, 4), (0, 0), "no"), ((3, 4), None, "unknown")],
+)
+def test_the_counters_tell_who_killed(
+    tmp_path: Path, machine: tuple[int, int], group: tuple[int, int] | None, verdict: str
+) -> None:
+    def write(at: int) -> str:
+        texts = {"proc__vmstat": f"nr_free 1\noom_kill {machine[at]}\n", "proc__self__cgroup": "0::/job\n"}
+        if group:
+            texts["sys__fs__cgroup__job__memory.events"] = f"oom 1\noom_kill {group[at]}\n"
+            texts["sys__fs__cgroup__job__cgroup.controllers"] = "memory\n"
+        return make_files(tmp_path, **texts)
+
+    watch = oom.OomWatch(write(0))
+    write(1)
+    assert watch.judge(77) == verdict
+    if verdict == "yes":
+        assert watch.judge(78) == "no", "one kill explains one death"
+
+
+# ---- processes ----
+
+
+def test_names_with_blanks_and_parentheses_are_read(tmp_path: Path) -> None:
+    program = tmp_path / "a) b (c"
+    program.symlink_to("/bin/sleep")
+    child = subprocess.Popen([program, "1000"])
+    try:
+        while (process := procs.read_process(child.pid)) is None or process.name != "a) b (c":
+            pass
+        assert (process.parent, process.dead) == (os.getpid(), False)
+        assert child.pid in [found.pid for found in procs.find_descendants(os.getpid())]
+        assert child.pid not in [found.pid for found in procs.find_descendants(os.getpid(), [child.pid])]
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_only_the_exact_mark_is_found() -> None:
+    ours, other = [
+        subprocess.Popen(["sleep", "1000"], env={"MESHRUN_MARK": mark}) for mark in ("run.0123abcd", "run.x0123abcd")
+    ]
+    try:
+        while not any(found.pid == ours.pid for found in procs.find_marked("0123abcd")):
+            assert ours.poll() is None
+        assert other.pid not in [found.pid for found in procs.find_marked("0123abcd")]
+    finally:
+        for child in (ours, other):
+            child.kill()
+            child.wait()
