@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -152,5 +153,7 @@ def _by_device(backend: str) -> dict[str, str]:
     """Device → backend, as torch reads the string ("cpu:gloo,cuda:nccl", "gloo", "nccl")."""
     from torch.distributed.distributed_c10d import Backend, BackendConfig
 
-    table = BackendConfig(Backend(backend)).get_device_backend_map()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unknown backend: torch says it again where the script asked for it
+        table = BackendConfig(Backend(backend)).get_device_backend_map()
     return {str(device): str(name) for device, name in table.items()}
