@@ -79,7 +79,7 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
         raise ValueError(problem)
     devices.use_device(session.order.device, place.local_rank)
     session.generation += 1
-    call = {**asked, "timeout": timeout}
+    call = {**asked, "timeout": timeout, "backend": _backend_as_asked(session, asked)}
     if not problem:
         call |= {"store": _store_as_asked(session, asked, timeout), "rank": place.rank, "world_size": place.world_size}
         call.pop("init_method", None)
@@ -87,6 +87,14 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
     session.owner, session.problem = Owner.SCRIPT, problem
     if not problem:
         _or_die(lambda: groups.make_meshes(session, Owner.SCRIPT, timeout))
+
+
+def _backend_as_asked(session: Session, asked: Kwargs) -> str | None:
+    """The script's backend; without one --backend's or the device's, since torch's own default is named "undefined"."""
+    backend: str | None = asked.get("backend") or session.order.backend or None
+    if backend is None and asked.get("device_id") is None:
+        return devices.default_backend(session.order.device)
+    return backend
 
 
 def _store_as_asked(session: Session, asked: Kwargs, timeout: timedelta) -> Any:

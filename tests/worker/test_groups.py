@@ -122,6 +122,11 @@ def test_lazy_builds_the_mesh_with_what_the_script_asked(player: Player) -> None
     assert ends[3].out.splitlines() == ["False", "cpu:gloo ('dp', 'tp') 21.0 5"]
 
 
+def test_lazy_init_without_arguments_names_its_backend(player: Player) -> None:
+    (end,) = run(player, "dist.init_process_group(); print(dist.get_backend())", 1, {"dp": 1}, init="lazy")
+    assert end.out == "gloo\n"
+
+
 def test_lazy_without_a_mesh_makes_no_group_more(player: Player) -> None:
     (end, _) = run(
         player,
