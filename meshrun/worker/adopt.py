@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -78,7 +79,7 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
         raise ValueError(problem)
     devices.use_device(session.order.device, place.local_rank)
     session.generation += 1
-    call = {**asked, "timeout": timeout}
+    call = {**asked, "timeout": timeout, "backend": _backend_as_asked(session, asked)}
     if not problem:
         call |= {"store": _store_as_asked(session, asked, timeout), "rank": place.rank, "world_size": place.world_size}
         call.pop("init_method", None)
@@ -86,6 +87,14 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
     session.owner, session.problem = Owner.SCRIPT, problem
     if not problem:
         _or_die(lambda: groups.make_meshes(session, Owner.SCRIPT, timeout))
+
+
+def _backend_as_asked(session: Session, asked: Kwargs) -> str | None:
+    """The script's backend; without one --backend's or the device's, since torch's own default is named "undefined"."""
+    backend: str | None = asked.get("backend") or session.order.backend or None
+    if backend is None and asked.get("device_id") is None:
+        return devices.default_backend(session.order.device)
+    return backend
 
 
 def _store_as_asked(session: Session, asked: Kwargs, timeout: timedelta) -> Any:
@@ -152,5 +161,7 @@ def _by_device(backend: str) -> dict[str, str]:
     """Device → backend, as torch reads the string ("cpu:gloo,cuda:nccl", "gloo", "nccl")."""
     from torch.distributed.distributed_c10d import Backend, BackendConfig
 
-    table = BackendConfig(Backend(backend)).get_device_backend_map()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unknown backend: torch says it again where the script asked for it
+        table = BackendConfig(Backend(backend)).get_device_backend_map()
     return {str(device): str(name) for device, name in table.items()}

@@ -22,6 +22,7 @@ from meshrun.worker import record
 from meshrun.worker.places import is_users
 from meshrun.worker.session import Session, current
 
+_BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _FLUSH_FAILED = 120  # what the interpreter returns when stdout cannot be flushed at exit
 
 
@@ -122,7 +123,8 @@ def _leave(session: Session | None, code: int, interrupted: bool = False) -> NoR
         _start_bound(session, code)
         if session is not None:
             _destroy(session)
-        drop_user_objects()
+        if threading.active_count() == 1:  # a daemon thread would see its globals vanish, and say so
+            drop_user_objects()
     flushed = flush_all()
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -163,7 +165,7 @@ def flush_all() -> bool:
     flushed = _flush(sys.stdout)
     _flush(sys.stderr)
     for one in gc.get_objects():
-        if isinstance(one, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+        if issubclass(type(one), _BUFFERED):  # isinstance would run code of the objects
             _flush(one)
     return flushed
 

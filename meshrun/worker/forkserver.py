@@ -50,7 +50,10 @@ def serve(line: Line, preload: Sequence[str]) -> Job | None:
 
 
 def prepare(preload: Sequence[str]) -> wire.Imported:
-    """Import all that workers need, and check that this process may be forked."""
+    """Import all that workers need, and check that this process may be forked.
+
+    Variables that torch reads at its import (torch-facts 5.3) are the node's, which this process has; what a script
+    sets at its top comes after the import here and has no effect: `--start-method spawn` is for that."""
     began = time.monotonic()
     problem = import_all([*_ALWAYS, *preload, *(_WITH_TORCH if "torch" in preload else ())])
     gc.collect()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 
 import pytest
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshrun.worker.mesh import split_ranks
 from meshrun.worker.session import Rank, coordinate, dims_from, read_rank
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ def test_importing_meshrun_imports_no_torch() -> None:
 def test_plain_python_is_a_world_of_one() -> None:
     done = python(
         "import meshrun, torch.distributed as dist\n"
-        "print(meshrun.device(), meshrun.mesh().mesh_dim_names, dist.get_world_size(), meshrun.init() is meshrun.mesh())\n"
+        "m = meshrun.mesh(); print(meshrun.device(), m.mesh_dim_names, dist.get_world_size(), meshrun.init() is m)\n"
         "dist.destroy_process_group()\n"
         "try: meshrun.mesh()\n"
         "except RuntimeError as error: print('destroyed' in str(error))\n"
@@ -78,8 +79,6 @@ def test_coordinates_are_row_major(sizes: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
 def test_partitions_cover_the_world_once_in_ascending_order(sizes: list[int], data: st.DataObject) -> None:
-    from meshrun.worker.mesh import split_ranks
-
     chosen = data.draw(st.sets(st.sampled_from(range(len(sizes)))))
     groups = split_ranks(sizes, chosen)
     total = len(list(product(*map(range, sizes))))

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from meshrun import wire
 from tests.worker.player import Player
 
 
@@ -70,8 +72,6 @@ def test_the_environment_is_replaced_for_python_and_c(bare: Player) -> None:
     text = "import os; print('HOME' in os.environ, os.environ['ONLY']); os.system('echo $ONLY; env | grep -c .')"
     bare_env = {"ONLY": "this", "RANK": "0"}
     assert bare.line is not None
-    from meshrun import wire
-
     bare.line.sendall(wire.encode(bare.order(write(bare, text))))
     end = bare.fork(0, bare_env).wait()
     assert end.out.splitlines()[:2] == ["False this", "this"]
@@ -84,7 +84,8 @@ def test_no_descriptor_leaks_into_a_worker(bare: Player) -> None:
         text = """
             import os
             fds = [int(f) for f in os.listdir("/proc/self/fd")]
-            print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{f}")).split(":")[0] for f in fds if f > 2 and os.path.exists(f"/proc/self/fd/{f}")))
+            links = [os.readlink(f"/proc/self/fd/{f}") for f in fds if f > 2 and os.path.lexists(f"/proc/self/fd/{f}")]
+            print(sorted(os.path.basename(link).split(":")[0] for link in links))
             """
         ((out,),) = lines(bare, text)
     assert out == "['socket', 'stacks0']"
@@ -169,3 +170,27 @@ def test_a_fresh_interpreter_hooks_torch_at_its_import(player: Player) -> None:
         end = player.run_spawned(player.order(write(player, text), init="lazy"), port, 0, 1)
     assert (end.code, end.err) == (0, "")
     assert end.out.splitlines() == ["True", "True"]
+
+
+def test_a_store_of_its_own_waits_for_its_first_client(bare: Player) -> None:
+    """Both ways to start it; torch comes only with the first client, which waits in the backlog meanwhile."""
+    from torch.distributed import TCPStore
+
+    with bare.store(2) as port:
+        client = TCPStore("127.0.0.1", port, is_master=False)
+        client.set("a", "1")
+        assert TCPStore("127.0.0.1", port, is_master=False).get("a") == b"1"
+
+
+def test_a_store_in_a_fresh_interpreter(bare: Player) -> None:
+    from torch.distributed import TCPStore
+
+    process, line = bare.spawn("store", {**os.environ, "PYTHONPATH": ""})
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        socket.send_fds(line, [wire.encode(wire.ForkStore(1, 60.0))], [listening.fileno()])
+        client = TCPStore("127.0.0.1", listening.getsockname()[1], is_master=False)
+    client.set("a", "1")
+    assert client.get("a") == b"1"
+    process.kill()
+    process.wait()
+    line.close()

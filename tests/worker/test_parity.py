@@ -133,6 +133,15 @@ PROBES = {
         loud = Loud()
         helper.kept = Loud()
         """,
+    "daemon threads at the end": """
+        import threading, time
+        def tick():
+            while True:
+                time.sleep(0); helper()
+        def helper(): pass
+        threading.Thread(target=tick, daemon=True).start()
+        held = [object() for _ in range(100_000)]
+        """,
     "open files": """
         import os, sys
         out = open(os.path.join(os.path.dirname(__file__), "left.txt"), "w")
