@@ -270,8 +270,10 @@ def test_a_rank_claimed_twice_ends_all_and_names_both() -> None:
             assert "node rank 1 was claimed twice" in text
             assert "gpu1 (127.0.0.1:" in text and "gpu9 (127.0.0.1:" in text
         # the launcher, if it opens the node again, learns that this cannot heal
+        assert [mailbox.next().node, mailbox.next().node] == [2, 3]  # nobody else can join any more
         gate.opener(1)(1, mailbox.events.put)
         again = mailbox.until(Unreachable)
+        assert again.node == 1
         assert again.cause.kind is CauseKind.MISMATCH and "claimed twice" in again.cause.message
 
 
