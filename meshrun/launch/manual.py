@@ -313,7 +313,7 @@ class Gate:
         missing = self._missing()
         if missing:
             text = f"waiting for {_name_ranks([s.node for s in missing])} of {self._claim.nnodes} at {self._where}"
-            missing[0].tell(Remark(missing[0].node, text))
+            missing[0].tell(Remark(0, text))
         self.lines.after(REMIND_AGAIN_S, self._remind)
 
     def _give_up(self) -> None:

@@ -112,6 +112,7 @@ def _on_start(step: RelayStep, message: wire.Start) -> None:
     if step.state.plan is None or not 0 < message.master_port < 65536:
         _refuse_order(step, f"node 0 asks to start without a plan, or with port {message.master_port}")
     else:
+        step.set(attempt=message.attempt)
         step.record("start", attempt=message.attempt, address=message.master_addr, port=message.master_port)
         step.send(OWN, message)
 

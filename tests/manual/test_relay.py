@@ -13,20 +13,15 @@ import pytest
 from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
-from meshrun.launch.handshake import Refusal, Welcome
-from meshrun.plan.describe import describe_mesh, describe_plan
-from meshrun.plan.orders import make_assign
-from meshrun.plan.placement import make_plan
-from meshrun.plan.values import Plan
-from meshrun.spec.values import ByHand, Host, Job, MeshSpec
-from meshrun.watch.relay import advance, begin_relay, next_deadline
+from meshrun.launch.handshake import Welcome
+from meshrun.plan.describe import describe_plan
+from meshrun.watch.relay import next_deadline
 from meshrun.watch.relay_model import OWN, UPSTREAM
 from meshrun.watch.values import (
     Began,
     Close,
     Consumed,
     Emit,
-    Failure,
     Finish,
     NodeCause,
     Note,
@@ -40,78 +35,7 @@ from meshrun.watch.values import (
     Tick,
 )
 from meshrun.watch.verdict import describe_result
-
-JOB = Job(
-    run_id="mine",
-    form="script",
-    argv=("/w/train.py", "--lr", "1"),
-    hosts=(Host("gpu1", slots=2),),
-    local=(True,),
-    workdir="/w",
-    python="python3",
-    log_dir="/runs/mine",
-    mesh=MeshSpec((("dp", 2), ("tp", None))),
-    env=(("SECRET", "hunter2"),),
-    by_hand=ByHand(2, 1, "gpu0", 29500),
-)
-NODE0 = replace(JOB, hosts=(Host("gpu0"), Host("gpu1")), by_hand=ByHand(2, 0, "gpu0", 29500))
-PLAN = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], NODE0.mesh)
-FACTS = wire.Facts(
-    1, "gpu1", "me", 1, "3.11.1", "/py", "2.13", 4, 1, "cpu", (), "", 2, ("10.0.0.1",), 0, "", "ab", "", "", 0, "/t",
-    1, "",
-)  # fmt: skip
-ASSIGN = make_assign(NODE0, PLAN, 1, FACTS)
-START = wire.Start(0, "10.0.0.1", 4242)
-BYE = wire.Bye(())
-FAILED = RunResult(
-    Outcome.FAILED, 3, 0, Failure(0, 0, 1.0, "exit", 3), followed=(2, 3), causes=(), reason="", stacks=(), left=()
-)
-
-
-class Play:
-    """A relay that lives through events; `said` holds the actions of the latest one, without records."""
-
-    def __init__(self, job: Job = JOB) -> None:
-        self.state, self.now = begin_relay(job), 100.0
-        self.said: list[Any] = []
-
-    def on(self, event: Any, after_s: float = 0.0) -> list[Any]:
-        self.now += after_s
-        self.state, actions = advance(self.state, event, self.now)
-        self.said = [action for action in actions if type(action).__name__ != "Record"]
-        return self.said
-
-    def hear(self, *messages: Any, after_s: float = 0.0) -> list[Any]:
-        """From node 0."""
-        return [action for message in messages for action in self.on(Received(UPSTREAM, message), after_s)]
-
-    def own(self, *messages: Any, after_s: float = 0.0) -> list[Any]:
-        """From the agent here."""
-        return [action for message in messages for action in self.on(Received(OWN, message), after_s)]
-
-    def joined(self) -> Play:
-        self.on(Began())
-        self.on(Opened(UPSTREAM))
-        self.hear(Welcome("run-1"))
-        self.on(Opened(OWN))
-        self.own(FACTS)
-        return self
-
-    def running(self) -> Play:
-        self.joined().hear(ASSIGN, START)
-        return self
-
-    @property
-    def result(self) -> RunResult:
-        finish = self.said[-1]
-        assert isinstance(finish, Finish), self.said
-        assert next_deadline(self.state) is None
-        return finish.result
-
-    def leave(self) -> RunResult:
-        """The agent here says its last word."""
-        self.own(BYE)
-        return self.result
+from tests.manual.play import ASSIGN, BYE, FACTS, FAILED, JOB, PLAN, START, Play
 
 
 def test_the_agent_starts_when_node_0_has_let_us_in_and_its_brief_is_our_own() -> None:
@@ -254,7 +178,8 @@ def test_both_lines_get_a_beat_every_two_seconds() -> None:
 
 def test_a_lost_agent_is_told_to_node_0_whose_verdict_counts() -> None:
     play = Play().running()
-    (sent,) = play.on(Closed(OWN, "killed"))
+    sent, drained = play.on(Closed(OWN, "killed"))
+    assert drained == Send(UPSTREAM, wire.Drained(0))
     assert sent.node == UPSTREAM and sent.message.fatal and "killed" in sent.message.message
     verdict = RunResult(Outcome.LOST, 125, causes=(NodeCause(1, "gpu1", Cause(CauseKind.LOST, "killed")),))
     play.hear(wire.Leave(125, describe_result(verdict, PLAN), ""))
@@ -361,81 +286,3 @@ def test_the_end_of_the_reader_of_stdout_stops_the_run_with_141() -> None:
     play.on(ReaderGone())
     play.on(Closed(UPSTREAM, "reset"))
     assert play.leave().exit_code == 141
-
-
-# ---- what node 0 may not ask for -------------------------------------------------------------------------------------
-
-
-def _plan_with(**changes: Any) -> dict[str, Any]:
-    return {**describe_plan(PLAN), **changes}
-
-
-def _assign_for(plan: Plan, **changes: Any) -> wire.Assign:
-    fits = replace(ASSIGN, plan=describe_plan(plan), mesh=describe_mesh(plan), fingerprint=plan.fingerprint)
-    return replace(fits, **changes)
-
-
-OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((("dp", 4), ("tp", 1))))
-
-
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        (replace(ASSIGN, node_rank=0), "node rank 0 of 2"),
-        (replace(ASSIGN, nnodes=3), "node rank 1 of 3"),
-        (replace(ASSIGN, world_size=5), "5 ranks are announced"),
-        (replace(ASSIGN, workers=ASSIGN.workers[:1]), "list of this node's workers"),
-        (replace(ASSIGN, fingerprint="f"), "mesh and fingerprint"),
-        (replace(ASSIGN, mesh={"dims": {"dp": 4}}), "mesh and fingerprint"),
-        (replace(ASSIGN, plan={}), "cannot be read"),
-        (replace(ASSIGN, plan=_plan_with(nodes=[])), "do not fit together"),
-        (replace(ASSIGN, plan=_plan_with(workers=[])), "do not fit together"),
-        (replace(ASSIGN, plan=_plan_with(nodes=7)), "cannot be read"),
-        (
-            _assign_for(OTHER_MESH, workers=make_assign(NODE0, OTHER_MESH, 1, FACTS).workers),
-            "its mesh is dp=4,tp=1, --mesh here is dp=2,tp=auto",
-        ),
-        (wire.TryAddresses(("x",) * 65, 1, 1.0), "65 addresses"),
-        (wire.TryAddresses(("x",), 70000, 1.0), "port 70000"),
-        (START, "without a plan"),
-        (wire.Interrupted(2), "sent a Interrupted"),
-        (wire.OpenStore("x", 1, 0, True), "sent a OpenStore"),
-    ],
-)
-def test_an_order_that_does_not_fit_our_command_ends_this_node(message: Any, words: str) -> None:
-    play = Play().joined()
-    (told, leave) = play.hear(message)
-    assert told.node == UPSTREAM and told.message.kind == "mismatch" and words in told.message.message
-    assert leave == Send(OWN, wire.Leave(125, {}, ""))
-    assert words in play.leave().causes[0].cause.message
-
-
-def test_fewer_workers_than_were_asked_for_here_are_refused() -> None:
-    play = Play(replace(JOB, hosts=(Host("gpu1"),), nproc_per_node=3)).joined()
-    assert "--nproc-per-node says 3" in play.hear(ASSIGN)[0].message.message
-
-
-def test_a_brief_from_node_0_never_reaches_the_agent() -> None:
-    play = Play()
-    play.on(Began())
-    play.on(Opened(UPSTREAM))
-    play.hear(Welcome("run-1"))
-    brief = play.on(Opened(OWN))[0].message
-    actions = play.hear(replace(brief, argv=("/bin/sh", "-c", "evil")))
-    assert not any(isinstance(a, Send) and a.node == OWN and isinstance(a.message, wire.Brief) for a in actions)
-    assert play.leave().exit_code == 125
-
-
-def test_a_refusal_after_the_welcome_ends_this_node_with_its_words() -> None:
-    play = Play().joined()
-    play.hear(Refusal("mismatch", "node rank 1 was claimed twice: by a and by b", "h"))
-    cause = play.leave().causes[0].cause
-    assert (cause.kind, cause.message) == (CauseKind.MISMATCH, "node rank 1 was claimed twice: by a and by b")
-
-
-def test_nothing_happens_after_the_end() -> None:
-    play = Play()
-    play.on(Began())
-    play.on(Signalled(2))
-    for event in (Began(), Tick(), Signalled(2), Received(UPSTREAM, Welcome("r")), Opened(OWN)):
-        assert play.on(event, after_s=100) == []

@@ -24,7 +24,7 @@ from meshrun.watch import relay, state
 from meshrun.watch.loop import Machine, watch
 from meshrun.watch.values import Close, Consumed, Emit, Open, Outcome, Planned, RunResult, Send, Signalled
 from tests.manual.helpers import WAIT_S
-from tests.manual.test_relay import FACTS
+from tests.manual.play import FACTS
 
 JOB = Job(
     run_id="r",
