@@ -5,7 +5,7 @@ Called by: watch."""
 from __future__ import annotations
 
 from meshrun import wire
-from meshrun.plan.describe import describe_mesh, describe_plan
+from meshrun.plan.describe import describe_mesh
 from meshrun.plan.values import NodePlan, Plan
 from meshrun.spec.values import Host, Job
 
@@ -57,7 +57,6 @@ def make_assign(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assi
         mesh=describe_mesh(plan),
         workers=_workers(plan, plan.nodes[node]),
         max_restarts=job.max_restarts,
-        plan=describe_plan(plan) if job.by_hand and node > 0 else {},
     )
 
 

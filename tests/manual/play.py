@@ -10,6 +10,7 @@ from typing import Any
 from meshrun import wire
 from meshrun.launch.channel import Opened, Received
 from meshrun.launch.handshake import Welcome
+from meshrun.plan.describe import describe_plan
 from meshrun.plan.orders import make_assign
 from meshrun.plan.placement import make_plan
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec
@@ -42,7 +43,7 @@ FACTS = wire.Facts(
     1, "gpu1", "me", 1, "3.11.1", "/py", "2.13", 4, 1, "cpu", (), "", 2, ("10.0.0.1",), 0, "", "ab", "", "", 0, "/t",
     1, "",
 )  # fmt: skip
-ASSIGN = make_assign(NODE0, PLAN, 1, FACTS)
+ASSIGN = replace(make_assign(NODE0, PLAN, 1, FACTS), plan=describe_plan(PLAN))
 START = wire.Start(0, "10.0.0.1", 4242)
 BYE = wire.Bye(())
 FAILED = RunResult(
