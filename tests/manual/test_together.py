@@ -46,8 +46,8 @@ JOB = Job(
 class ScriptedAgent:
     """What an agent answers, without any process. `fails`: local rank 0 ends with that code; None: it runs on."""
 
-    def __init__(self, fails: int | None = 0) -> None:
-        self.fails = fails
+    def __init__(self, fails: int | None = 0, name: str = "gpu") -> None:
+        self.fails, self.name = fails, name
         self.heard: list[Any] = []
         self.decoder = wire.Decoder()
         self.ranks: tuple[int, ...] = ()
@@ -69,7 +69,11 @@ class ScriptedAgent:
         """Nothing to end."""
 
     def on_brief(self, brief: wire.Brief) -> None:
-        self.say(replace(FACTS, slots=brief.slots, script_hash="ab", offer_port=4000 if brief.offers else 0))
+        self.say(
+            replace(
+                FACTS, hostname=self.name, slots=brief.slots, script_hash="ab", offer_port=4000 if brief.offers else 0
+            )
+        )
 
     def on_assign(self, assign: wire.Assign) -> None:
         self.ranks = tuple(worker.rank for worker in assign.workers)
@@ -163,7 +167,7 @@ def node(rank: int, nnodes: int, port: int, agent: Callable[..., Channel], **cha
 
 
 def test_three_nodes_run_and_each_shows_its_own_ranks() -> None:
-    agents = [ScriptedAgent() for _ in range(3)]
+    agents = [ScriptedAgent(0, f"gpu{rank}") for rank in range(3)]
     with node_0(3, agents[0]) as (first, port):
         others = [node(rank, 3, port, agents[rank]) for rank in (2, 1)]
         results = [command.result for command in (first, *others)]
@@ -172,7 +176,7 @@ def test_three_nodes_run_and_each_shows_its_own_ranks() -> None:
     assert [command.output for command in others] == [[b"hello 2\n"], [b"hello 1\n"]]
     plans = [action.plan for command in (first, *others) for action in command.actions if isinstance(action, Planned)]
     assert {plan.fingerprint for plan in plans} == {plans[0].fingerprint}
-    assert [[node.host.name for node in plan.nodes] for plan in plans[-2:]] == [["gpu0", "node1", "node2"]] * 2
+    assert [[node.host.name for node in plan.nodes] for plan in plans[-2:]] == [["gpu0", "gpu1", "gpu2"]] * 2
 
 
 def test_every_node_returns_the_code_and_names_the_culprit() -> None:
