@@ -270,10 +270,15 @@ class Gate:
             return
         if seat.line is None:
             seat.tell(Unreachable(seat.node, Cause(problem.kind, problem.message, problem.hint)))
-            return
-        seat.line.write(wire.encode(problem.to_wire()))
-        seat.line.close()
-        self._lose(seat, seat.line, problem.message)  # opening it again gives the cause, which cannot heal
+        else:
+            seat.line.write(wire.encode(problem.to_wire()))
+            seat.line.close()
+            self._lose(seat, seat.line, problem.message)
+        # No other node can join any more: without this word the launcher would wait for them before it reports.
+        for other in self._seats.values():
+            if other is not seat and other.line is None:
+                text = f"node rank {other.node} had not joined by then"
+                other.tell(Unreachable(other.node, Cause(CauseKind.MISSING, text)))
 
     def _join(self, stranger: _Stranger, claim: Claim, seat: _Seat) -> None:
         self._forget(stranger)
@@ -308,7 +313,7 @@ class Gate:
         missing = self._missing()
         if missing:
             text = f"waiting for {_name_ranks([s.node for s in missing])} of {self._claim.nnodes} at {self._where}"
-            missing[0].tell(Remark(missing[0].node, text))
+            missing[0].tell(Remark(0, text))
         self.lines.after(REMIND_AGAIN_S, self._remind)
 
     def _give_up(self) -> None:

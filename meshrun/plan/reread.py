@@ -20,7 +20,7 @@ def read_plan(plain: dict[str, Any]) -> Plan:
         nodes = _read_nodes(plain["nodes"])
         plan = Plan(
             fingerprint=_text(plain["fingerprint"]),
-            mesh=Mesh(tuple((_text(name), _count(size)) for name, size in mesh["dims"].items())),
+            mesh=_read_mesh(mesh),
             nodes=nodes,
             workers=tuple(_read_worker(entry) for entry in plain["workers"]),
             groups=tuple(
@@ -29,7 +29,7 @@ def read_plan(plain: dict[str, Any]) -> Plan:
             ),
             crosses_nodes=tuple((_text(dim), bool(value)) for dim, value in mesh["crosses_nodes"].items()),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"a plan that cannot be read: {error}") from None
     _check_plan(plan)
     return plan
@@ -45,6 +45,20 @@ def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
         raise TypeError(f"{value!r} is not a count")
     return value
+
+
+def _sizes(plain: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple((_text(name), _count(size)) for name, size in plain.items())
+
+
+def _read_mesh(plain: dict[str, Any]) -> Mesh:
+    return Mesh(
+        dims=_sizes(plain["dims"]),
+        views=tuple((_text(name), tuple(map(_text, dims))) for name, dims in plain.get("views", {}).items()),
+        factorings=tuple((_text(name), _sizes(dims)) for name, dims in plain.get("factorings", {}).items()),
+        backend=tuple((_text(dim), _text(name)) for dim, name in plain.get("backend", {}).items()),
+        timeout_s=tuple((_text(dim), float(limit)) for dim, limit in plain.get("timeout_s", {}).items()),
+    )
 
 
 def _read_nodes(entries: list[dict[str, Any]]) -> tuple[NodePlan, ...]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from meshrun.plan.orders import host_of, make_brief
-
 from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
+from meshrun.plan.orders import host_of, make_brief
+from meshrun.plan.placement import known_slots
 from meshrun.spec.values import Job
 from meshrun.watch.relay_ending import SIGPIPE, await_verdict, lose_own, lose_upstream, lost, on_signalled, watch_time
 from meshrun.watch.relay_model import BEAT_S, OWN, UPSTREAM, Link, RelayState, RelayStep
@@ -72,7 +72,7 @@ def _on_opened(step: RelayStep, event: Opened) -> None:
 
 def _make_own_brief(state: RelayState) -> wire.Brief:
     job, rank = state.job, state.hand.node_rank
-    brief = make_brief(job, rank, host_of(job, rank).slots or job.nproc_per_node or 0)
+    brief = make_brief(job, rank, known_slots(host_of(job, rank), job.nproc_per_node) or 0)
     return replace(brief, run_id=state.run_id)
 
 

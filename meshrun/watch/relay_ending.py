@@ -35,6 +35,8 @@ def lose_own(step: RelayStep, cause: Cause) -> None:
     elif step.state.trouble is None:
         step.set(trouble=NodeCause(step.state.hand.node_rank, step.state.host, cause))
         step.send(UPSTREAM, wire.Trouble(cause.kind.value, cause.message, cause.hint, True))
+        # Nothing more will be heard of the workers here (their guard ends them): node 0 need not wait for it.
+        step.send(UPSTREAM, wire.Drained(step.state.attempt))
         await_verdict(step)
 
 

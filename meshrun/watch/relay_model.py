@@ -10,7 +10,6 @@ from math import inf
 from typing import Any
 
 from meshrun.plan.orders import host_of
-
 from meshrun.plan.values import Plan
 from meshrun.spec.values import ByHand, Job
 from meshrun.watch.values import Action, Close, NodeCause, Open, Record, RunResult, Send
@@ -45,6 +44,7 @@ class RelayState:
     ends: tuple[End, End] = (End(), End())
     run_id: str = ""  # node 0's, once it has let us in
     plan: Plan | None = None
+    attempt: int = 0
     signals: tuple[int, ...] = ()
     trouble: NodeCause | None = None  # what broke here; node 0 was told
     result: RunResult | None = None  # decided; the agent here is leaving

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from meshrun.watch.verdict import read_result
-
 from meshrun import wire
 from meshrun.errors import EXIT_CLUSTER, Cause, CauseKind, WireError
 from meshrun.launch import handshake
+from meshrun.plan.orders import host_of
+from meshrun.plan.placement import known_slots
 from meshrun.plan.reread import read_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Job
 from meshrun.watch.relay_ending import finish, give_up, lose_upstream
 from meshrun.watch.relay_model import OWN, UPSTREAM, Link, RelayStep
 from meshrun.watch.values import NodeCause, Outcome, Planned, RunResult
+from meshrun.watch.verdict import read_result
 
 MAX_ADDRESSES = 64
 
@@ -81,8 +82,9 @@ def check_assign(job: Job, message: wire.Assign, plan: Plan) -> str:
     mine = [(w.rank, w.local_rank, dict(w.coords)) for w in plan.workers if w.node_rank == message.node_rank]
     if mine != [(w.rank, w.local_rank, w.coords) for w in message.workers]:
         return "its list of this node's workers is not the plan's"
-    if job.nproc_per_node and len(mine) != job.nproc_per_node:
-        return f"it has {len(mine)} workers here, --nproc-per-node says {job.nproc_per_node}"
+    wanted = known_slots(host_of(job, message.node_rank), job.nproc_per_node)
+    if wanted and len(mine) != wanted:
+        return f"it has {len(mine)} workers here, --nproc-per-node says {wanted}"
     return _check_mesh(job, message, plan)
 
 
@@ -110,6 +112,7 @@ def _on_start(step: RelayStep, message: wire.Start) -> None:
     if step.state.plan is None or not 0 < message.master_port < 65536:
         _refuse_order(step, f"node 0 asks to start without a plan, or with port {message.master_port}")
     else:
+        step.set(attempt=message.attempt)
         step.record("start", attempt=message.attempt, address=message.master_addr, port=message.master_port)
         step.send(OWN, message)
 

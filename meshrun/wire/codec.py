@@ -113,6 +113,8 @@ def decode(kind: int, body: bytes) -> Any:
         cls = MESSAGES[name]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise WireError("a frame that is not a message") from None
+    if cls is Output:
+        raise WireError("an Output that is not a binary frame")
     return _build(cls, fields_)
 
 

@@ -1,0 +1,105 @@
+"""Owns: histories of a by-hand node that is asked for what does not fit its own command line.
+Must not: open anything.
+Called by: pytest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from meshrun import wire
+from meshrun.errors import CauseKind
+from meshrun.launch.channel import Opened, Received
+from meshrun.launch.handshake import Refusal, Welcome
+from meshrun.plan.describe import describe_mesh, describe_plan
+from meshrun.plan.orders import make_assign
+from meshrun.plan.placement import make_plan
+from meshrun.plan.values import Plan
+from meshrun.spec.values import Host, MeshSpec
+from meshrun.watch.relay_model import OWN, UPSTREAM
+from meshrun.watch.values import (
+    Began,
+    Send,
+    Signalled,
+    Tick,
+)
+from tests.manual.play import ASSIGN, FACTS, JOB, NODE0, PLAN, START, Play
+
+# ---- what node 0 may not ask for -------------------------------------------------------------------------------------
+
+
+def _plan_with(**changes: Any) -> dict[str, Any]:
+    return {**describe_plan(PLAN), **changes}
+
+
+def _assign_for(plan: Plan, **changes: Any) -> wire.Assign:
+    fits = replace(ASSIGN, plan=describe_plan(plan), mesh=describe_mesh(plan), fingerprint=plan.fingerprint)
+    return replace(fits, **changes)
+
+
+OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((("dp", 4), ("tp", 1))))
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (replace(ASSIGN, node_rank=0), "node rank 0 of 2"),
+        (replace(ASSIGN, nnodes=3), "node rank 1 of 3"),
+        (replace(ASSIGN, world_size=5), "5 ranks are announced"),
+        (replace(ASSIGN, workers=ASSIGN.workers[:1]), "list of this node's workers"),
+        (replace(ASSIGN, fingerprint="f"), "mesh and fingerprint"),
+        (replace(ASSIGN, mesh={"dims": {"dp": 4}}), "mesh and fingerprint"),
+        (replace(ASSIGN, plan={}), "cannot be read"),
+        (replace(ASSIGN, plan=_plan_with(nodes=[])), "do not fit together"),
+        (replace(ASSIGN, plan=_plan_with(workers=[])), "do not fit together"),
+        (replace(ASSIGN, plan=_plan_with(nodes=7)), "cannot be read"),
+        (
+            _assign_for(OTHER_MESH, workers=make_assign(NODE0, OTHER_MESH, 1, FACTS).workers),
+            "its mesh is dp=4,tp=1, --mesh here is dp=2,tp=auto",
+        ),
+        (wire.TryAddresses(("x",) * 65, 1, 1.0), "65 addresses"),
+        (wire.TryAddresses(("x",), 70000, 1.0), "port 70000"),
+        (START, "without a plan"),
+        (wire.Interrupted(2), "sent a Interrupted"),
+        (wire.OpenStore("x", 1, 0, True), "sent a OpenStore"),
+    ],
+)
+def test_an_order_that_does_not_fit_our_command_ends_this_node(message: Any, words: str) -> None:
+    play = Play().joined()
+    (told, leave) = play.hear(message)
+    assert told.node == UPSTREAM and told.message.kind == "mismatch" and words in told.message.message
+    assert leave == Send(OWN, wire.Leave(125, {}, ""))
+    assert words in play.leave().causes[0].cause.message
+
+
+def test_fewer_workers_than_were_asked_for_here_are_refused() -> None:
+    play = Play(replace(JOB, hosts=(Host("gpu1"),), nproc_per_node=3)).joined()
+    assert "--nproc-per-node says 3" in play.hear(ASSIGN)[0].message.message
+
+
+def test_a_brief_from_node_0_never_reaches_the_agent() -> None:
+    play = Play()
+    play.on(Began())
+    play.on(Opened(UPSTREAM))
+    play.hear(Welcome("run-1"))
+    brief = play.on(Opened(OWN))[0].message
+    actions = play.hear(replace(brief, argv=("/bin/sh", "-c", "evil")))
+    assert not any(isinstance(a, Send) and a.node == OWN and isinstance(a.message, wire.Brief) for a in actions)
+    assert play.leave().exit_code == 125
+
+
+def test_a_refusal_after_the_welcome_ends_this_node_with_its_words() -> None:
+    play = Play().joined()
+    play.hear(Refusal("mismatch", "node rank 1 was claimed twice: by a and by b", "h"))
+    cause = play.leave().causes[0].cause
+    assert (cause.kind, cause.message) == (CauseKind.MISMATCH, "node rank 1 was claimed twice: by a and by b")
+
+
+def test_nothing_happens_after_the_end() -> None:
+    play = Play()
+    play.on(Began())
+    play.on(Signalled(2))
+    for event in (Began(), Tick(), Signalled(2), Received(UPSTREAM, Welcome("r")), Opened(OWN)):
+        assert play.on(event, after_s=100) == []
