@@ -15,21 +15,23 @@ _LINE_FD = 200  # out of the way of whatever a worker may find at 3, 4, ...
 
 
 def main(tmp: str, bundle: str) -> NoReturn:
-    """Serve the launcher on descriptors 0 and 1. `tmp`: private directory, removed at the end; `bundle`: our own zip."""
+    """Serve the launcher on descriptors 0 and 1. `tmp`: private directory, removed at the end; `bundle`: our zip."""
     token = os.urandom(8).hex()
     kernel.adopt_orphans()
-    sys.stdout.flush()
+    us = os.getpid()
     agent = os.fork()
     if agent:
         guard.stand_guard(agent, tmp, token)
-    _run_agent(tmp, bundle, token)
+    _run_agent(us, tmp, bundle, token)
 
 
-def _run_agent(tmp: str, bundle: str, token: str) -> NoReturn:
+def _run_agent(parent: int, tmp: str, bundle: str, token: str) -> NoReturn:
     status = 125
     try:
         kernel.adopt_orphans()
         kernel.follow_parent(signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(status)
         os.setsid()
         reading, writing = _take_over_line(tmp)
         from meshrun.agent.loop import Agent

@@ -91,7 +91,7 @@ def _count(number: int) -> tuple[str, ...]:
 
 
 def _find_nvidia(root: str) -> tuple[str, ...]:
-    """/proc lists all GPUs of the machine, /dev those that a container was given; MIG slices have names of their own."""
+    """/proc lists the machine's GPUs, /dev those that a container was given; MIG slices have names of their own."""
     nodes = _numbers(f"{root}/dev", r"nvidia([0-9]+)")
     known = _list(f"{root}/proc/driver/nvidia/gpus")
     number = min(len(nodes), len(known)) if known else len(nodes)

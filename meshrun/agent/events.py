@@ -167,6 +167,13 @@ class ServeStore:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreStarted:
+    """The store process `pid` has the socket: close our copy."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseStore:
     """End the store process of this attempt and close the listening socket."""
 
@@ -262,6 +269,7 @@ Action = (
     | Reach
     | BindStore
     | ServeStore
+    | StoreStarted
     | CloseStore
     | Launch
     | SignalWorker

@@ -100,6 +100,7 @@ class Line:
             except BlockingIOError:
                 return self._block()
             except OSError:
+                self.shut()
                 return self._lost()
             self._sent_at = self._reactor.now()
             self._buffer = self._buffer[written:]

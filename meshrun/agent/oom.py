@@ -38,7 +38,7 @@ class OomWatch:
         """The counter files of our cgroup, v2 and v1."""
         files = [f"{find_cgroup(self._root)}/memory.events"]
         for line in _read(f"{self._root}/proc/self/cgroup").splitlines():
-            _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+            _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
             if "memory" in controllers.split(","):
                 mount = f"{self._root}/sys/fs/cgroup/memory"
                 files += [f"{mount}{path}/memory.oom_control", f"{mount}/memory.oom_control"]

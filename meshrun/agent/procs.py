@@ -4,6 +4,7 @@ Called by: agent.loop and agent.guard (so: os only, to stay small)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def read_children(pid: int) -> list[int] | None:
     for task in tasks:
         path = f"/proc/{pid}/task/{task}/children"
         text = _read(path)
-        if not text and not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        if not text and not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return None
         found += map(int, text.split())
     return found
@@ -101,6 +102,11 @@ def find_descendants(root: int, without: Collection[int] = ()) -> list[Process]:
     return found
 
 
+def read_status(pid: int) -> str:
+    """/proc/PID/status, "" if there is no such process."""
+    return _read(f"/proc/{pid}/status").decode("utf-8", "replace")
+
+
 def read_environ(pid: int) -> list[bytes]:
     """The environment that `pid` was started with, as far as we may read it."""
     return _read(f"/proc/{pid}/environ").split(b"\0")
@@ -119,10 +125,8 @@ def find_marked(token: str) -> Iterator[Process]:
 
 def send_signal(pid: int, number: int) -> None:
     """Signal one process; it may be gone already."""
-    try:
+    with contextlib.suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        pass
 
 
 def send_group_signal(group: int, number: int) -> None:
@@ -145,7 +149,5 @@ def remove_tree(path: str) -> None:
                     os.rmdir(inside)
             except OSError:
                 pass
-    try:
+    with contextlib.suppress(OSError):
         os.rmdir(path)
-    except OSError:
-        pass

@@ -70,9 +70,9 @@ def _become(
         os.chdir(folder)
         what = argv[0]
         os.execvpe(argv[0], argv, env)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         code = 127 if isinstance(error, FileNotFoundError) else 126
-        os.write(2, b"meshrun: cannot run %s: %s\n" % (what, (error.strerror or "").encode()))
+        os.write(2, b"meshrun: cannot run %s: %s\n" % (what, (getattr(error, "strerror", "") or str(error)).encode()))
     finally:
         os._exit(code)
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from meshrun.agent.events import Action, Reaped
-from meshrun.wire import Assign, Brief, OpenStore
+from meshrun.wire import Assign, Brief, OpenStore, Start
 
 # Before the Brief has said how long the launcher may be silent.
 FIRST_SILENCE_S = 60.0
@@ -82,6 +82,7 @@ class State:
     phase: Phase = Phase.WAITING
     brief: Brief | None = None
     assign: Assign | None = None
+    start: Start | None = None
     attempt: int = 0
     server: Server = Server.NONE
     how: str = ""  # how this attempt's workers are started: "fork" | "exec" | "program"

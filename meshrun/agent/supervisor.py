@@ -9,37 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshrun.agent import ending
-from meshrun.agent.events import (
-    STORE,
-    Action,
-    BindStore,
-    CloseLine,
-    CollectStacks,
-    EndTree,
-    Event,
-    FromServer,
-    Greet,
-    Heard,
-    KillServer,
-    Launch,
-    Left,
-    LineLost,
-    Reach,
-    Reaped,
-    Said,
-    Send,
-    ServerLost,
-    ServeStore,
-    Signalled,
-    SignalWorker,
-    Started,
-    StartFailed,
-    StartServer,
-    StoreBound,
-    StoreRefused,
-    StreamsClosed,
-    Tick,
-)
+from meshrun.agent import events as ev
 from meshrun.agent.state import (
     Phase,
     Server,
@@ -52,7 +22,6 @@ from meshrun.agent.state import (
     change_workers,
     silence_deadline,
 )
-from meshrun.agent.state import next_deadline as next_deadline
 from meshrun.errors import CauseKind
 from meshrun.wire import (
     PROTOCOL,
@@ -79,7 +48,7 @@ def begin(now: float) -> State:
     return State(heard_at=now)
 
 
-def advance(state: State, event: Event, now: float) -> Step:
+def advance(state: State, event: ev.Event, now: float) -> Step:
     """The one step of the machine. After `Phase.GONE` nothing happens any more."""
     if state.phase is Phase.GONE:
         return state, []
@@ -88,14 +57,14 @@ def advance(state: State, event: Event, now: float) -> Step:
     return state, actions + more
 
 
-def _trouble(message: str, fatal: bool, kind: CauseKind = CauseKind.AGENT, hint: str = "") -> Send:
-    return Send(Trouble(kind.value, message, hint, fatal))
+def _trouble(message: str, fatal: bool, kind: CauseKind = CauseKind.AGENT, hint: str = "") -> ev.Send:
+    return ev.Send(Trouble(kind.value, message, hint, fatal))
 
 
 # ---- from the launcher ----
 
 
-def _heard(state: State, event: Heard, now: float) -> Step:
+def _heard(state: State, event: ev.Heard, now: float) -> Step:
     state = replace(state, heard_at=now)
     phases, act = _MESSAGES.get(type(event.message), ((), None))
     if act and state.phase in phases:
@@ -116,8 +85,8 @@ def _brief(state: State, message: Brief, now: float) -> Step:
         return replace(state, leaving=True), [told]
     state = replace(state, phase=Phase.GREETED, brief=message)
     if message.form == "program" or message.start_method != "fork":
-        return state, [Greet(message)]
-    return replace(state, server=Server.IMPORTING), [StartServer(message), Greet(message)]
+        return state, [ev.Greet(message)]
+    return replace(state, server=Server.IMPORTING), [ev.StartServer(message), ev.Greet(message)]
 
 
 def _assign(state: State, message: Assign, now: float) -> Step:
@@ -125,18 +94,18 @@ def _assign(state: State, message: Assign, now: float) -> Step:
 
 
 def _reach(state: State, message: TryAddresses, now: float) -> Step:
-    return state, [Reach(message)]
+    return state, [ev.Reach(message)]
 
 
 def _open_store(state: State, message: OpenStore, now: float) -> Step:
     state, actions = ending.close_store(state)
-    return replace(state, store_request=message), [*actions, BindStore(message)]
+    return replace(state, store_request=message), [*actions, ev.BindStore(message)]
 
 
 def _start(state: State, message: Start, now: float) -> Step:
     assert state.assign is not None
     workers = tuple(Worker(slot.rank) for slot in state.assign.workers)
-    state = replace(state, phase=Phase.STARTING, attempt=message.attempt, workers=workers, early=())
+    state = replace(state, phase=Phase.STARTING, attempt=message.attempt, start=message, workers=workers, early=())
     return _launch(state)
 
 
@@ -148,19 +117,19 @@ def _launch(state: State) -> Step:
     program = state.brief.form == "program"
     how = "program" if program else "fork" if state.server is Server.READY else "exec"
     state = change_workers(state, Stage.WAITING, stage=Stage.LAUNCHED, open=True)
-    return replace(state, how=how), [Launch(how)]
+    return replace(state, how=how), [ev.Launch(how)]
 
 
 def _stop(state: State, message: Stop, now: float) -> Step:
     if state.phase in (Phase.WAITING, Phase.GREETED, Phase.ASSIGNED):
         state, actions = ending.close_store(state)
-        return state, [*actions, Send(Drained(state.attempt), last=True)]
+        return state, [*actions, ev.Send(Drained(state.attempt), last=True)]
     return ending.stop(state, message.grace_s, now)
 
 
 def _dump(state: State, message: Dump, now: float) -> Step:
     wanted = [w for w in state.workers if w.stage is Stage.RUNNING and (not message.ranks or w.rank in message.ranks)]
-    return state, [CollectStacks(tuple((worker.rank, worker.pid) for worker in wanted))] if wanted else []
+    return state, [ev.CollectStacks(tuple((worker.rank, worker.pid) for worker in wanted))] if wanted else []
 
 
 def _leave(state: State, message: Leave, now: float) -> Step:
@@ -170,12 +139,12 @@ def _leave(state: State, message: Leave, now: float) -> Step:
 # ---- from the node ----
 
 
-def _line_lost(state: State, event: LineLost, now: float) -> Step:
+def _line_lost(state: State, event: ev.LineLost, now: float) -> Step:
     state, actions = ending.leave(replace(state, line_open=False), now)
-    return state, [CloseLine(), *actions]
+    return state, [ev.CloseLine(), *actions]
 
 
-def _signalled(state: State, event: Signalled, now: float) -> Step:
+def _signalled(state: State, event: ev.Signalled, now: float) -> Step:
     if state.signalled:
         return ending.stop(state, 0.0, now)
     told = _trouble(f"the agent on this node was told to end (signal {event.signal})", fatal=True)
@@ -183,14 +152,14 @@ def _signalled(state: State, event: Signalled, now: float) -> Step:
     return state, [told, *actions]
 
 
-def _from_server(state: State, event: FromServer, now: float) -> Step:
+def _from_server(state: State, event: ev.FromServer, now: float) -> Step:
     if state.server is not Server.IMPORTING:
         return state, []
     if not event.message.problem:
         return _go_on(replace(state, server=Server.READY))
     told = _trouble(f"workers are started as fresh interpreters: {event.message.problem}", fatal=False)
     state, actions = _go_on(replace(state, server=Server.UNSAFE))
-    return state, [told, KillServer(), *actions]
+    return state, [told, ev.KillServer(), *actions]
 
 
 def _go_on(state: State) -> Step:
@@ -200,7 +169,7 @@ def _go_on(state: State) -> Step:
     return state, actions + more
 
 
-def _server_lost(state: State, event: ServerLost, now: float) -> Step:
+def _server_lost(state: State, event: ev.ServerLost, now: float) -> Step:
     if state.server not in (Server.IMPORTING, Server.READY):
         return state, []
     state = replace(state, server=Server.GONE)
@@ -217,19 +186,16 @@ def _server_lost(state: State, event: ServerLost, now: float) -> Step:
     return state, [told, *actions] if needed and not state.leaving else actions
 
 
-def _started(state: State, event: Started, now: float) -> Step:
+def _started(state: State, event: ev.Started, now: float) -> Step:
     early = next((reaped for reaped in state.early if reaped.pid == event.pid), None)
-    if event.rank == STORE:
-        if state.store is Store.NONE:
-            return state, [SignalWorker(event.pid, ending.SIGKILL)]
-        state = replace(state, store=Store.SERVED, store_pid=event.pid)
-        return _store_ended(state, early) if early else (state, [])
+    if event.rank == ev.STORE:
+        return _store_started(state, event.pid, early)
     if not any(w.rank == event.rank and w.stage is Stage.LAUNCHED for w in state.workers):
-        return state, [SignalWorker(event.pid, ending.SIGKILL)]
+        return state, [ev.SignalWorker(event.pid, ending.SIGKILL)]
     state = change_worker(state, event.rank, stage=Stage.RUNNING, pid=event.pid)
-    actions: list[Action] = [Send(Spawned(event.rank, event.pid, state.attempt, 0.0), event.at)]
+    actions: list[ev.Action] = [ev.Send(Spawned(event.rank, event.pid, state.attempt, 0.0), event.at)]
     if state.phase is Phase.STOPPING:
-        actions.append(SignalWorker(event.pid, ending.SIGKILL if state.killed else ending.SIGTERM))
+        actions.append(ev.SignalWorker(event.pid, ending.SIGKILL if state.killed else ending.SIGTERM))
         state = change_worker(state, event.rank, stopped=True)
     if early:
         state, more = _worker_ended(state, event.rank, early, now)
@@ -239,17 +205,17 @@ def _started(state: State, event: Started, now: float) -> Step:
     return state, actions
 
 
-def _start_failed(state: State, event: StartFailed, now: float) -> Step:
+def _start_failed(state: State, event: ev.StartFailed, now: float) -> Step:
     state = change_worker(state, event.rank, stage=Stage.ENDED, open=False)
     state, actions = ending.stop(state, state.grace_s, now)
     return state, [_trouble(f"rank {event.rank} could not be started: {event.reason}", fatal=True), *actions]
 
 
-def _said(state: State, event: Said, now: float) -> Step:
-    return state, [Send(replace(event.message, rank=event.rank, attempt=state.attempt), event.at)]
+def _said(state: State, event: ev.Said, now: float) -> Step:
+    return state, [ev.Send(replace(event.message, rank=event.rank, attempt=state.attempt), event.at)]
 
 
-def _reaped(state: State, event: Reaped, now: float) -> Step:
+def _reaped(state: State, event: ev.Reaped, now: float) -> Step:
     running = [w.rank for w in state.workers if w.pid == event.pid and w.stage is Stage.RUNNING]
     if running:
         return _worker_ended(state, running[0], event, now)
@@ -260,15 +226,23 @@ def _reaped(state: State, event: Reaped, now: float) -> Step:
     return state, ending.look(state)
 
 
-def _worker_ended(state: State, rank: int, event: Reaped, now: float) -> Step:
+def _worker_ended(state: State, rank: int, event: ev.Reaped, now: float) -> Step:
     worker = next(w for w in state.workers if w.rank == rank)
     number = ending.SIGKILL if state.killed else ending.SIGTERM
     state = change_worker(state, rank, stage=Stage.ENDED, kill_at=None if state.killed else now + state.grace_s)
     exited = Exited(rank, state.attempt, 0.0, event.exit_code, event.signal, event.oom, worker.stopped)
-    return state, [Send(exited, event.at), EndTree(rank, event.pid, number)]
+    return state, [ev.Send(exited, event.at), ev.EndTree(rank, event.pid, number)]
 
 
-def _store_ended(state: State, event: Reaped) -> Step:
+def _store_started(state: State, pid: int, early: ev.Reaped | None) -> Step:
+    if state.store is Store.NONE:
+        return state, [ev.SignalWorker(pid, ending.SIGKILL)]
+    state = replace(state, store=Store.SERVED, store_pid=pid)
+    state, actions = _store_ended(state, early) if early else (state, [])
+    return state, [ev.StoreStarted(pid), *actions]
+
+
+def _store_ended(state: State, event: ev.Reaped) -> Step:
     """Harmless once all have met; with `--init off` a node without torch has no use for a store anyway."""
     state = replace(state, store_pid=0)
     wanted = state.brief is not None and state.brief.init != "off"
@@ -278,15 +252,15 @@ def _store_ended(state: State, event: Reaped) -> Step:
     return state, [_trouble(f"the store process ended ({how})", fatal=False, kind=CauseKind.STORE)]
 
 
-def _streams_closed(state: State, event: StreamsClosed, now: float) -> Step:
+def _streams_closed(state: State, event: ev.StreamsClosed, now: float) -> Step:
     return change_worker(state, event.rank, open=False), []
 
 
-def _store_bound(state: State, event: StoreBound, now: float) -> Step:
+def _store_bound(state: State, event: ev.StoreBound, now: float) -> Step:
     request = state.store_request
     if request is None:
         return state, []
-    told = Send(StoreOpened(request.attempt, request.address, event.port))
+    told = ev.Send(StoreOpened(request.attempt, request.address, event.port))
     if not request.bind:
         return state, [told]
     state, actions = _serve_store(replace(state, store=Store.HELD))
@@ -300,42 +274,42 @@ def _serve_store(state: State) -> Step:
     if state.store is not Store.HELD or assign is None or (has_torch and state.server is Server.IMPORTING):
         return state, []
     by_fork = has_torch and state.server is Server.READY
-    return replace(state, store=Store.HANDED), [ServeStore(by_fork, assign.world_size, assign.timeout_s)]
+    return replace(state, store=Store.HANDED), [ev.ServeStore(by_fork, assign.world_size, assign.timeout_s)]
 
 
-def _store_refused(state: State, event: StoreRefused, now: float) -> Step:
+def _store_refused(state: State, event: ev.StoreRefused, now: float) -> Step:
     hint = "pick another port with --master-port, or leave it out: a free one is taken then"
     return replace(state, store_request=None), [_trouble(event.reason, True, CauseKind.STORE, hint)]
 
 
-def _left(state: State, event: Left, now: float) -> Step:
+def _left(state: State, event: ev.Left, now: float) -> Step:
     return replace(state, left=event.processes), []
 
 
-def _tick(state: State, event: Tick, now: float) -> Step:
+def _tick(state: State, event: ev.Tick, now: float) -> Step:
     state, actions = ending.tick(state, now)
     silent_at = silence_deadline(state)
     if silent_at is not None and silent_at <= now:
-        state, more = _line_lost(state, LineLost(), now)
+        state, more = _line_lost(state, ev.LineLost(), now)
         actions += more
     return state, actions
 
 
 _EVENTS: dict[type[Any], Callable[[State, Any, float], Step]] = {
-    Heard: _heard,
-    LineLost: _line_lost,
-    Signalled: _signalled,
-    Tick: _tick,
-    FromServer: _from_server,
-    ServerLost: _server_lost,
-    Started: _started,
-    StartFailed: _start_failed,
-    Said: _said,
-    Reaped: _reaped,
-    StreamsClosed: _streams_closed,
-    Left: _left,
-    StoreBound: _store_bound,
-    StoreRefused: _store_refused,
+    ev.Heard: _heard,
+    ev.LineLost: _line_lost,
+    ev.Signalled: _signalled,
+    ev.Tick: _tick,
+    ev.FromServer: _from_server,
+    ev.ServerLost: _server_lost,
+    ev.Started: _started,
+    ev.StartFailed: _start_failed,
+    ev.Said: _said,
+    ev.Reaped: _reaped,
+    ev.StreamsClosed: _streams_closed,
+    ev.Left: _left,
+    ev.StoreBound: _store_bound,
+    ev.StoreRefused: _store_refused,
 }
 _ANY = tuple(Phase)
 _WORKING = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.CLEARING)

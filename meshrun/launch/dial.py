@@ -16,10 +16,11 @@ from meshrun.errors import Cause, CauseKind
 from meshrun.launch import handshake
 from meshrun.launch.channel import Channel, ChannelEvent, Closed, Deliver, Opened, Opener, Received, Unreachable
 from meshrun.launch.handshake import Claim, Ear, Refusal, Refused, Side, Stage, Welcome
-from meshrun.launch.lines import Line, Lines, show_address
+from meshrun.launch.lines import LINGER_S, Line, Lines, show_address
 
 _TRY_S = 5.0  # one attempt to connect, and one handshake
 _PAUSE_S = (0.1, 0.4)
+_LEAVE_S = 0.5  # for an attempt that is under way when the dialler is closed
 
 
 def dial(addr: str, port: int, claim: Claim, token: bytes, connect_timeout_s: float) -> Opener:
@@ -53,7 +54,7 @@ class _Dialler:
         self._lines = Lines()
         self._line: Line | None = None
         self._outgoing = wire.Decoder()
-        threading.Thread(target=self._run, name="meshrun-dial", daemon=True).start()
+        self._lines.start("meshrun-dial", self._run)
 
     def send(self, data: bytes) -> None:
         """Queue messages for node 0; those that may not cross are dropped."""
@@ -62,7 +63,7 @@ class _Dialler:
     def close(self) -> None:
         """End the line after what is queued was sent (at most a second), or stop dialling; no event follows."""
         self._closed.set()
-        self._lines.stop()
+        self._lines.stop(2 * LINGER_S if self._line else _LEAVE_S)
 
     def _send(self, data: bytes) -> None:
         for message in self._outgoing.feed(data):
@@ -82,7 +83,6 @@ class _Dialler:
             self._tell(Unreachable(self._node, Cause(refused.kind, refused.message, refused.hint)))
             self._lines.stop()
         else:
-            self._lines.thread = threading.current_thread()
             self._line = self._lines.add(sock, self._where)
             self._line.on_data = lambda data: self._hear(ear, data)
             self._line.on_end = self._lose
@@ -108,13 +108,14 @@ class _Dialler:
     def _join(self) -> tuple[socket.socket, Ear, Welcome]:
         """Dial until node 0 lets us in. Raises Refused."""
         end = time.monotonic() + self._timeout_s
-        while True:
+        while not self._closed.is_set():
             try:
                 return self._attempt(max(0.1, min(_TRY_S, end - time.monotonic())))
             except _Heals as problem:
                 pause = random.uniform(*_PAUSE_S)
                 if time.monotonic() + pause >= end or self._closed.wait(pause):
                     raise self._gave_up(problem) from None
+        raise Refused(CauseKind.DROPPED, "closed while dialling")
 
     def _gave_up(self, problem: _Heals) -> Refused:
         text = f"node 0 did not answer at {self._where} within {self._timeout_s:g} s: {problem.text}"

@@ -125,9 +125,9 @@ class Lines:
         self._selector.register(self._wake_in, selectors.EVENT_READ, self._woken)
         self.thread: threading.Thread | None = None
 
-    def start(self, name: str) -> None:
-        """Serve in a daemon thread of its own."""
-        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+    def start(self, name: str, run: Callable[[], None] | None = None) -> None:
+        """Serve in a daemon thread of its own; with `run`, that is called there and must come to `self.run` itself."""
+        self.thread = threading.Thread(target=run or self.run, name=name, daemon=True)
         self.thread.start()
 
     def call(self, what: Callable[[], None]) -> None:

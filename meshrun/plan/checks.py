@@ -28,12 +28,12 @@ def check_facts(job: Job, facts: Mapping[int, Facts]) -> list[tuple[int, Cause]]
         _check_torch,
         _check_workdir,
         _check_slots,
+        _check_copy,
     )
     first = facts.get(0)
     found: list[tuple[int, Cause]] = []
     for node, here in sorted(facts.items()):
         found += [(node, cause) for check in checks for cause in check(job, here, first)]
-        found += [(node, cause) for cause in _check_copy(job, node, here, first)]
     return found
 
 
@@ -97,19 +97,19 @@ def _check_slots(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
         yield Cause(CauseKind.SLOTS, message, "lower slots=, or use --device cpu")
 
 
-def _check_copy(job: Job, node: int, here: Facts, first: Facts | None) -> Iterator[Cause]:
-    """The script must be the same everywhere. Node 0 without it, or with one that does not compile, is exit code 2."""
-    if job.form != "script" or here.workdir_error:
+def _check_copy(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
+    """The script must be the same everywhere. If node 0 itself cannot run it, that is `check_script`'s to say (exit
+    code 2), and the others' copies do not matter."""
+    if job.form != "script" or here.workdir_error or (first and first.script_error):
         return
     path = job.argv[0]
     if here.script_error.startswith(_NOT_CODE):
-        if node != 0:
-            what = "is missing" if here.script_error == "missing" else f"is {here.script_error}"
-            yield Cause(CauseKind.SCRIPT, f"the script {path} {what}", "copy it there, or use a shared directory")
+        what = "is missing" if here.script_error == "missing" else f"is {here.script_error}"
+        yield Cause(CauseKind.SCRIPT, f"the script {path} {what}", "copy it there, or use a shared directory")
         return
-    wanted, whose = (
-        (job.script_hash, "the launcher's") if job.script_hash else (first and first.script_hash, "node 0's")
-    )
+    wanted, whose = job.script_hash, "the launcher's"
+    if not wanted and first:
+        wanted, whose = first.script_hash, "node 0's"
     if wanted and here.script_hash and here.script_hash != wanted:
         message = f"the script {path} differs from {whose}"
         yield Cause(CauseKind.SCRIPT, message, "copy the same file to every node, or use a shared directory")

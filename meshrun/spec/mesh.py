@@ -28,6 +28,8 @@ def parse_mesh(text: str, source: str = "--mesh") -> MeshSpec:
     """The mesh that `dp=2,tp=4` describes, outermost dim first; one size may be `auto` (or `*`).
 
     Raises InputError with every problem, each with its column."""
+    if not text.isprintable():
+        raise InputError(Problem("a control character in it", Place(source, 1, 1), hint=_FORM))
     found: list[Finding] = []
     dims: list[tuple[str, int | None]] = []
     at = 0

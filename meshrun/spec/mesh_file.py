@@ -94,7 +94,7 @@ class _Reader:
         entries: dict[str, Node] = {}
         for key, value in node.value:
             name = key.value if isinstance(key, ScalarNode) else ""
-            if not isinstance(key, ScalarNode):
+            if not isinstance(key, ScalarNode) or not name.isprintable():
                 self.refuse(mark_of(key), "a key must be a name", hint)
             elif name in entries:
                 self.refuse(mark_of(key), f"the key {name[:60]} stands twice in {what}")
@@ -153,7 +153,7 @@ class _Reader:
 
     def scalar(self, node: Node, what: str, hint: str) -> str | None:
         """The text of a scalar; a list, a mapping or nothing is refused."""
-        if isinstance(node, ScalarNode) and node.value:
+        if isinstance(node, ScalarNode) and node.value.isprintable() and node.value:
             return str(node.value)
         self.refuse(mark_of(node), f"{what} is missing or not one value", hint)
         return None

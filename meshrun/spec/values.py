@@ -48,7 +48,7 @@ class SshSettings:
     user: str | None = None
     port: int | None = None
     identity: str | None = None
-    host_key_policy: str = "strict"  # "strict" | "accept-new"
+    host_key_policy: str = ""  # "strict" | "accept-new"; "": what ssh config says, else strict
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _PLAIN = re.compile(r"[^ \t]+")
 # What may not stand in a line: it would hide something from the reader, or be the sign of a binary file.
-CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class WordError(ValueError):

@@ -46,8 +46,13 @@ def _stop_workers(step: Step, why: str) -> None:
     step.record("stop", why=why, grace_s=grace)
     step.set(stop_at=step.now)
     _send_stop(step, grace, why)
-    step.set_timer(Timer.STOP, step.now + grace + STOP_EXTRA_S)
+    step.set_timer(Timer.STOP, step.now + stop_limit_s(step.state))
     check_over(step)
+
+
+def stop_limit_s(state: State) -> float:
+    """How long the nodes may take to stop: beyond the silence limit, so that a lost node is told from a slow one."""
+    return max(state.job.grace_s + STOP_EXTRA_S, state.job.silence_s + 1.0)
 
 
 def _send_stop(step: Step, grace_s: float, why: str) -> None:
@@ -84,7 +89,7 @@ def on_stop_timer(step: Step) -> None:
     stuck = [rank for rank in stuck if step.state.nodes[rank].link is Link.GREETED]
     if stuck:
         for rank in stuck:
-            text = f"{step.host(rank)} did not say within {step.state.job.grace_s + STOP_EXTRA_S:g} s that it stopped"
+            text = f"{step.host(rank)} did not say within {stop_limit_s(step.state):g} s that it stopped"
             step.do(Note("warning", text))
         step.turn(Turn.OVER)
         leave(step)
@@ -94,9 +99,7 @@ def on_stop_timer(step: Step) -> None:
 
 
 def add_cause(step: Step, node: int, cause: Cause, noise: str = "") -> None:
-    """Put `cause` among the reasons of this run's end; what came first stands for its node."""
-    if any(known.node == node for known in step.state.causes):
-        return
+    """Put `cause` among the reasons of this run's end."""
     entry = NodeCause(node, step.host(node), cause, noise)
     step.set(causes=(*step.state.causes, entry), lost_at=min(step.state.lost_at, step.now))
 
@@ -109,7 +112,8 @@ def lose_node(step: Step, node: int, cause: Cause, noise: str = "") -> None:
         _check_gone(step)
         return
     step.record("lost", node=node, host=step.host(node), cause=cause.kind.value, message=cause.message)
-    add_cause(step, node, cause, noise)
+    if not any(known.node == node for known in step.state.causes):  # else it said itself what was wrong
+        add_cause(step, node, cause, noise)
     halt_run(step, f"{step.host(node)} was lost")
     check_over(step)
 

@@ -13,7 +13,7 @@ from meshrun.plan.orders import make_brief
 from meshrun.plan.placement import known_slots
 from meshrun.spec.values import Job
 from meshrun.watch.ending import add_cause, halt_run
-from meshrun.watch.model import BEAT_S, Halt, Node, Step
+from meshrun.watch.model import BEAT_S, Halt, Node, Step, name_some
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.planning import make_run_plan, settle
 from meshrun.watch.values import Close, Open, Outcome, Planned, Send
@@ -56,7 +56,7 @@ def _plan_early(step: Step) -> bool:
     if len(slots) < len(known):
         return True
     try:
-        plan = make_run_plan(job, slots, [()] * len(slots))
+        plan = make_run_plan(job, job.hosts, slots, [()] * len(slots))
     except InputError as error:
         halt_run(step, "bad input", Halt(Outcome.FAILED, EXIT_USAGE, str(error)))
         return False
@@ -95,7 +95,7 @@ def on_death(step: Step, node: int, reason: str, noise: str) -> None:
     """An agent ended before it greeted."""
     view = step.state.nodes[node]
     text = f"the agent ended before it greeted: {reason}" if reason else "the agent ended before it greeted"
-    cause = Cause(CauseKind.AGENT, text, "what it printed is shown with this message")
+    cause = Cause(CauseKind.AGENT, text)
     deaths = view.deaths + 1
     step.record("unreachable", node=node, host=step.host(node), cause=cause.kind.value, message=cause.message)
     if deaths < DEATHS_LIMIT and _reopen(step, node, cause, tries=view.tries + 1, deaths=deaths, noise=noise):
@@ -158,13 +158,14 @@ def _consider(step: Step) -> None:
 def report(step: Step) -> None:
     """End the run with one cause for every node that cannot take part."""
     facts = {rank: view.facts for rank, view in enumerate(step.state.nodes) if view.facts is not None}
-    unfit = dict(reversed(check_facts(step.state.job, facts))) if 0 in facts else {}
+    unfit = check_facts(step.state.job, facts)
     for rank, view in enumerate(step.state.nodes):
-        cause = view.cause or unfit.get(rank) or _missing_cause(step, rank, view)
-        if cause is not None:
-            add_cause(step, rank, cause, view.noise)
-    names = [entry.host for entry in step.state.causes]
-    halt_run(step, f"{', '.join(names)} cannot take part")
+        cause = view.cause or _missing_cause(step, rank, view)
+        wrong = [cause] if cause else [finding for node, finding in unfit if node == rank]
+        for one in wrong:
+            add_cause(step, rank, one, view.noise)
+    names = dict.fromkeys(entry.host for entry in step.state.causes)
+    halt_run(step, f"{name_some(list(names))} cannot take part")
 
 
 def _missing_cause(step: Step, rank: int, view: Node) -> Cause | None:

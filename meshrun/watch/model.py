@@ -121,8 +121,11 @@ class Step:
         return any(name is timer for name, _ in self.state.timers)
 
     def host(self, node: int) -> str:
-        """The host's name as the hostfile spells it."""
-        return self.state.job.hosts[node].name
+        """The host's name as the hostfile spells it; by hand, what the node calls itself once it has joined."""
+        job, facts = self.state.job, self.state.nodes[node].facts
+        if job.by_hand and facts:
+            return f"node {node} ({facts.hostname})"
+        return job.hosts[node].name
 
     def send_all(self, message: Any, *links: Link) -> None:
         """Send one message to every node whose line is in one of `links` (greeted, if none is given)."""

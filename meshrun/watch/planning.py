@@ -13,7 +13,7 @@ from meshrun.plan.checks import check_facts, check_script
 from meshrun.plan.orders import make_assign
 from meshrun.plan.placement import devices_of, known_slots, make_plan
 from meshrun.plan.values import Plan
-from meshrun.spec.values import Job
+from meshrun.spec.values import Host, Job
 from meshrun.watch.address import seek_address
 from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import Halt, Step
@@ -21,10 +21,17 @@ from meshrun.watch.phases import Turn
 from meshrun.watch.values import Outcome, Planned, Send
 
 
-def make_run_plan(job: Job, slots: Sequence[int], found: Sequence[tuple[str, ...]]) -> Plan:
+def make_run_plan(job: Job, hosts: Sequence[Host], slots: Sequence[int], found: Sequence[tuple[str, ...]]) -> Plan:
     """The plan for these slots and the accelerators found. Raises InputError."""
-    devices = [devices_of(*node) for node in zip(job.hosts, slots, found, strict=True)]
-    return make_plan(job.hosts, slots, devices, job.mesh)
+    devices = [devices_of(*node) for node in zip(hosts, slots, found, strict=True)]
+    return make_plan(hosts, slots, devices, job.mesh)
+
+
+def _name_hosts(job: Job, facts: Sequence[wire.Facts]) -> Sequence[Host]:
+    # By hand nobody named the others' hosts: they are what they call themselves.
+    if job.by_hand is None:
+        return job.hosts
+    return [replace(host, name=fact.hostname or host.name) for host, fact in zip(job.hosts, facts, strict=True)]
 
 
 def settle(step: Step) -> None:
@@ -66,7 +73,7 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
     job = step.state.job
     slots = [_slots(job, node, fact) for node, fact in enumerate(facts)]
     try:
-        plan = make_run_plan(job, slots, [fact.devices for fact in facts])
+        plan = make_run_plan(job, _name_hosts(job, facts), slots, [fact.devices for fact in facts])
     except InputError as error:
         halt_run(step, "bad input", Halt(Outcome.FAILED, EXIT_USAGE, str(error)))
         return

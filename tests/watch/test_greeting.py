@@ -145,6 +145,14 @@ def test_unfit_facts_end_the_run_with_every_unfit_host_named(bad, kind):
     assert sends(run.all, wire.Start) == [] and run.result.exit_code == 125
 
 
+def test_all_that_is_wrong_with_a_host_is_named():
+    run = Run(make_job(nodes=2))
+    run.at(0.0, Began(), *map(Opened, range(2)))
+    run.at(0.1, Received(1, facts(1, torch="", workdir_error="/w: no such directory")), Received(0, facts(0)))
+    finish(run, 0.2)
+    assert [entry.cause.kind for entry in run.result.causes] == [CauseKind.NO_TORCH, CauseKind.NO_WORKDIR]
+
+
 def test_an_unfit_host_and_an_unreachable_one_are_reported_together():
     run = Run(make_job(nodes=3))
     run.at(0.0, Began(), *map(Opened, range(2)))

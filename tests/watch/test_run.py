@@ -42,12 +42,9 @@ def test_history_of_a_good_run():
     assert (run.result.outcome, run.result.exit_code) == (Outcome.SUCCEEDED, 0)
     assert next_deadline(run.state) is None
     kinds = [action.kind for action in run.all if type(action).__name__ == "Record"]
-    assert (
-        kinds
-        == (
-            "began opened opened facts facts planned address store start spawned ready ready"
-            " exited drained exited drained bye bye finish"
-        ).split()
+    assert " ".join(kinds) == (
+        "began opened opened facts facts planned address store start spawned ready ready"
+        " exited drained exited drained bye bye finish"
     )
 
 
@@ -99,6 +96,17 @@ def test_plan_waits_for_facts_when_slots_are_unknown():
     new = run.at(0.2, Received(0, facts(0, slots=3)), Received(1, facts(1, slots=1)))
     plan = next(action.plan for action in new if isinstance(action, Planned))
     assert [node.slots for node in plan.nodes] == [3, 1]
+
+
+def test_by_hand_the_nodes_name_themselves():
+    hand = ByHand(nnodes=2, node_rank=0, master_addr="10.0.0.1", master_port=777)
+    run = Run(make_job(hosts=(Host("a", slots=1), Host("node1")), by_hand=hand))
+    run.at(0.0, Began(), Opened(0), Opened(1), Received(0, facts(0, hostname="a", slots=1)))
+    new = run.at(0.1, Received(1, facts(1, hostname="b", slots=3)))
+    plan = next(action.plan for action in new if isinstance(action, Planned))
+    assert [(node.host.name, node.slots) for node in plan.nodes] == [("a", 1), ("b", 3)]
+    run.at(0.2, Closed(1, "eof"))
+    assert run.state.causes[0].host == "node 1 (b)"
 
 
 def test_plan_is_said_again_only_if_a_mask_changed_the_devices():

@@ -1,0 +1,114 @@
+"""Owns: known_hosts text as values, and what a host's key is according to it.
+Must not: read or write files (ssh_files.py does), or know paramiko.
+Called by: launch.ssh_files, launch.ssh."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from meshrun.launch.ssh_config import match_patterns
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a known_hosts file. `names` is the first field as written; `marker` is "" or "@revoked", ..."""
+
+    source: str
+    line: int
+    marker: str
+    names: str
+    type: str
+    key: bytes
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}"
+
+
+class Verdict(Enum):
+    """What known_hosts says about a key. OTHER_TYPE: the host is known, but by keys of other types only."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    OTHER_TYPE = "other_type"
+    AUTHORITY = "authority"
+    CHANGED = "changed"
+    REVOKED = "revoked"
+
+
+def parse_known_hosts(text: str, source: str) -> tuple[Entry, ...]:
+    """The lines that are entries; others are skipped, as ssh does."""
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+        if len(fields) < 3 or fields[0].startswith("#"):
+            continue
+        try:
+            key = base64.b64decode(fields[2], validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        entries.append(Entry(source, number, marker, fields[0], fields[1], key))
+    return tuple(entries)
+
+
+def is_about(entry: Entry, name: str) -> bool:
+    """Does this line speak of `name` ("host" or "[host]:port")? Plain, patterns, negated patterns, or hashed."""
+    if entry.names.startswith("|1|"):
+        return _is_hash_of(entry.names, name)
+    return match_patterns(name, entry.names.split(","))
+
+
+def _is_hash_of(text: str, name: str) -> bool:
+    try:
+        _, _, salt, digest = text.split("|")
+        expected = base64.b64decode(digest)
+        actual = hmac.new(base64.b64decode(salt), name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest()
+    except (ValueError, binascii.Error):
+        return False
+    return hmac.compare_digest(actual, expected)
+
+
+def select_entries(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+    """The entries about a host. `names`: the name to look up, then (a port that is not 22) the bare name, which ssh
+    accepts as a match but never takes as a contradiction (sshconnect.c, "without port identifier")."""
+    return tuple(entry for entry in entries if any(is_about(entry, name) for name in names))
+
+
+def judge_key(entries: Sequence[Entry], name: str, key_type: str, key: bytes) -> tuple[Verdict, tuple[Entry, ...]]:
+    """What `entries` (of `select_entries`) say about the key that the host called `name` has shown, and which ones."""
+    same = tuple(entry for entry in entries if entry.key == key)
+    revoked = tuple(entry for entry in same if entry.marker == "@revoked")
+    if revoked:
+        return Verdict.REVOKED, revoked
+    if any(not entry.marker for entry in same):
+        return Verdict.KNOWN, same
+    own = tuple(entry for entry in entries if is_about(entry, name))
+    plain = tuple(entry for entry in own if not entry.marker)
+    changed = tuple(entry for entry in plain if entry.type == key_type)
+    if changed:
+        return Verdict.CHANGED, changed
+    if plain:
+        return Verdict.OTHER_TYPE, plain
+    authorities = tuple(entry for entry in own if entry.marker == "@cert-authority")
+    return (Verdict.AUTHORITY, authorities) if authorities else (Verdict.UNKNOWN, ())
+
+
+def find_types(entries: Sequence[Entry]) -> frozenset[str]:
+    """Key types this host is known by: they are asked for first, so that a server with several shows that one."""
+    return frozenset(entry.type for entry in entries if not entry.marker)
+
+
+def make_line(name: str, key_type: str, key: bytes) -> str:
+    """A line to add to a known_hosts file."""
+    return f"{name} {key_type} {base64.b64encode(key).decode('ascii')}\n"
+
+
+def make_fingerprint(key: bytes) -> str:
+    """As `ssh` shows it: SHA256:..."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode("ascii").rstrip("=")

@@ -1,0 +1,187 @@
+"""Owns: an agent on this machine without SSH, and the question whether a host is this machine.
+Must not: differ from SSH in anything but the carrier: the same command, the same bytes.
+Called by: launch.openers; cli (is_this_machine)."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import selectors
+import socket
+import subprocess
+import threading
+from typing import IO
+
+from meshrun.errors import Cause, CauseKind
+from meshrun.launch.boot import COMMAND
+from meshrun.launch.channel import Channel, Deliver, Opener, Unreachable
+from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
+from meshrun.launch.ssh_files import read_target
+from meshrun.spec.values import Host, SshSettings
+
+_EXIT_WAIT_S = 5.0
+
+
+def open_local(make_start: MakeStart) -> Opener:
+    """An opener that starts the agent as a child in its own session. `make_start`: see `intake.MakeStart`."""
+
+    def open_one(node: int, deliver: Deliver) -> Channel:
+        return _LocalChannel(node, deliver, make_start)
+
+    return open_one
+
+
+class _LocalChannel:
+    def __init__(self, node: int, deliver: Deliver, make_start: MakeStart) -> None:
+        self._intake = Intake(node, deliver)
+        self._outbox = Outbox()
+        threading.Thread(target=self._run, args=(make_start,), name=f"local-{node}", daemon=True).start()
+
+    def send(self, data: bytes) -> None:
+        self._outbox.put(data)
+
+    def close(self) -> None:
+        # What is queued still goes out; then the agent sees end-of-file. The reader stays until the agent is gone, so
+        # that it can stop in order without a broken pipe and leaves no zombie.
+        self._intake.mute()
+        self._outbox.stop()
+
+    def _run(self, make_start: MakeStart) -> None:
+        try:
+            process = _spawn()
+        except OSError as error:
+            cause = Cause(CauseKind.AGENT, f"cannot start a process: {error.strerror}")
+            self._intake.deliver(Unreachable(self._intake.node, cause))
+            return
+        assert process.stdin and process.stdout and process.stderr
+        stdin = process.stdin
+        self._outbox.start(make_start(), lambda data: _write_all(stdin, data), stdin.close, f"{process.pid}-out")
+        reason = self._read(process.stdout, process.stderr)
+        self._finish(process, process.stderr, reason)
+
+    def _read(self, stdout: IO[bytes], stderr: IO[bytes]) -> str:
+        """Until the agent closes its line; returns why we must end it, "" if it did."""
+        with selectors.PollSelector() as selector:  # no descriptor of its own: there may be hundreds of us
+            selector.register(stdout, selectors.EVENT_READ)
+            selector.register(stderr, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    data = os.read(key.fd, 65536)
+                    if key.fd == stdout.fileno():
+                        if not data:
+                            return ""
+                        if why := feed_safely(self._intake, data):
+                            return why
+                    elif data:
+                        self._intake.hear(data)
+                    else:
+                        selector.unregister(stderr)
+
+    def _finish(self, process: subprocess.Popen[bytes], stderr: IO[bytes], garbled: str) -> None:
+        self._outbox.stop()
+        if process.stdout:
+            process.stdout.close()
+        code: int | None
+        try:
+            code = process.wait(_EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        _read_rest(stderr, self._intake)
+        self._intake.end(code, garbled or f"the agent ended ({_describe(code)})")
+        process.wait()  # however long it takes to stop its workers: no zombie
+
+
+def _spawn() -> subprocess.Popen[bytes]:
+    # Pipes of subprocess are close-on-exec from birth: no other child of ours can keep an agent's line open.
+    pipe = subprocess.PIPE
+    argv = ["/bin/sh", "-c", COMMAND]
+    return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+
+
+def _write_all(pipe: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(pipe.fileno(), view) :]
+
+
+def _read_rest(stderr: IO[bytes], intake: Intake) -> None:
+    """What stands in the pipe now; something the prelude left running may hold it open for ever."""
+    os.set_blocking(stderr.fileno(), False)
+    try:
+        while data := os.read(stderr.fileno(), 65536):
+            intake.hear(data)
+    except BlockingIOError:
+        pass
+    stderr.close()
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "it closed its line but has not left"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+# ---- is it this machine? ---------------------------------------------------------------------------------------------
+
+
+def is_this_machine(host: Host, settings: SshSettings) -> bool:
+    """True if `host` is to be started without SSH: its name or address is ours and nothing names another user or port.
+
+    `localhost`, 127.0.0.1, ::1, the hostname and the addresses of our interfaces are ours. Any other 127.x.y.z is ours
+    only if neither the line, nor the settings, nor the ssh config say a user or a port (a server of its own may listen
+    there). A jump host or proxy means SSH. Raises InputError for an ssh config that cannot be read."""
+    if not _is_candidate(host.name):
+        return False
+    target = read_target(host.name, host.user, host.port, settings)
+    if target.proxy_jump or target.proxy_command or not (host.name == target.hostname or _is_ours(target.hostname)):
+        return False
+    if _is_other_loopback(target.hostname):
+        return not target.user_said and not target.port_said
+    return target.user == pwd.getpwuid(os.getuid()).pw_name and target.port == 22
+
+
+def _is_candidate(name: str) -> bool:
+    """Cheap, and no name is looked up: a thousand lines must not mean a thousand questions to a name server."""
+    return _is_ours(name) or _is_other_loopback(name)
+
+
+def _is_ours(name: str) -> bool:
+    mine = socket.gethostname().lower()
+    wanted = name.lower().rstrip(".")
+    if wanted in ("localhost", mine):
+        return True
+    # node7 and node7.cluster are one machine if only one of them has a domain.
+    if ("." in wanted) != ("." in mine) and not _is_address(wanted):
+        return wanted.split(".")[0] == mine.split(".")[0]
+    return _is_address(wanted) and _binds(wanted)
+
+
+def _is_other_loopback(name: str) -> bool:
+    return _is_address(name) and name.startswith("127.") and name != "127.0.0.1"
+
+
+def _family(text: str) -> socket.AddressFamily | None:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+            return family
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _is_address(text: str) -> bool:
+    return _family(text) is not None
+
+
+def _binds(address: str) -> bool:
+    """The kernel lets a socket take an address only if an interface has it; the same on every system."""
+    family = _family(address)
+    if family is None or address in ("0.0.0.0", "::"):
+        return False
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
