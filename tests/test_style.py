@@ -127,7 +127,7 @@ def tool(*words: str) -> None:
 
 
 def test_imports_run_one_way() -> None:
-    code = "import sys; from importlinter.cli import lint_imports_command as go; sys.exit(go())"
+    code = "import sys; from importlinter.cli import lint_imports_command as go; sys.exit(go(['--no-cache']))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
