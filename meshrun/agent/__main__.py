@@ -4,6 +4,7 @@ Called by: the boot code on every node (`main(tmp, bundle)`); `python -m meshrun
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ def main(tmp: str, bundle: str) -> NoReturn:
     token = os.urandom(8).hex()
     kernel.adopt_orphans()
     us = os.getpid()
+    gc.freeze()  # collections in the agent leave the pages that it shares with the guard alone
     agent = os.fork()
     if agent:
         guard.stand_guard(agent, tmp, token)

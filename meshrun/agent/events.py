@@ -4,51 +4,46 @@ Called by: agent.supervisor (pure) and agent.loop."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshrun.wire import Brief, OpenStore, TryAddresses
+
+# Tuples, not dataclasses: an agent imports this on its way to its greeting, and forty dataclasses take 20 ms to make.
 
 STORE = -1  # the store's place where a rank stands, as in wire.Forked
 
 # ---- events ----
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """One message from the launcher."""
 
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class LineLost:
+class LineLost(NamedTuple):
     """End-of-file, an error or nonsense on the line to the launcher."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signalled:
+class Signalled(NamedTuple):
     """The agent itself got SIGTERM, SIGHUP or SIGINT."""
 
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class FromServer:
+class FromServer(NamedTuple):
     """`Imported` from the fork server."""
 
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLost:
+class ServerLost(NamedTuple):
     """The fork server is gone, or could not be started; `reason` is for the user."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A worker (or the store) exists as a child of the agent."""
 
     rank: int
@@ -56,16 +51,14 @@ class Started:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailed:
+class StartFailed(NamedTuple):
     """No process could be made for this worker."""
 
     rank: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """`Ready` or `Raised` from a worker's own socket."""
 
     rank: int
@@ -73,8 +66,7 @@ class Said:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reaped:
+class Reaped(NamedTuple):
     """A child of the agent ended: a worker, the store, or an orphan of a worker."""
 
     pid: int
@@ -84,44 +76,38 @@ class Reaped:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsClosed:
+class StreamsClosed(NamedTuple):
     """Both output pipes of this worker are at end-of-file and have been read."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreBound:
+class StoreBound(NamedTuple):
     """The rendezvous port is ours (or, without `bind`, was free a moment ago)."""
 
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRefused:
+class StoreRefused(NamedTuple):
     """The rendezvous port could not be had."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """Answer to `Look`: processes that are still there, "pid name state" each."""
 
     processes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """The deadline that `next_deadline` named has passed."""
 
 
 # ---- actions ----
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Send `message`; with `at`, its age is filled in when it is really sent. `last`: after all queued output."""
 
     message: Any
@@ -129,36 +115,31 @@ class Send:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StartServer:
+class StartServer(NamedTuple):
     """Start the fork server; it imports torch while the rest goes on."""
 
     brief: Brief
 
 
-@dataclass(frozen=True, slots=True)
-class Greet:
+class Greet(NamedTuple):
     """Probe this node and send `Facts`; with `brief.offers` listen for the other nodes."""
 
     brief: Brief
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(NamedTuple):
     """Try node 0's addresses and send `Reached`."""
 
     request: TryAddresses
 
 
-@dataclass(frozen=True, slots=True)
-class BindStore:
+class BindStore(NamedTuple):
     """Stop listening for the other nodes, take the rendezvous port; answered by StoreBound or StoreRefused."""
 
     request: OpenStore
 
 
-@dataclass(frozen=True, slots=True)
-class ServeStore:
+class ServeStore(NamedTuple):
     """Hand the listening socket to a store process: forked, or (`fork` False) a fresh interpreter."""
 
     fork: bool
@@ -166,35 +147,30 @@ class ServeStore:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStarted:
+class StoreStarted(NamedTuple):
     """The store process `pid` has the socket: close our copy."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseStore:
+class CloseStore(NamedTuple):
     """End the store process of this attempt and close the listening socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """Start all workers: "fork", "exec" (fresh interpreters) or "program". Answered by `Started` for each."""
 
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class SignalWorker:
+class SignalWorker(NamedTuple):
     """Send a signal to a worker's process group."""
 
     pid: int
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndTree:
+class EndTree(NamedTuple):
     """Signal what is left of a worker that has ended: its session, its descendants, what carries its rank."""
 
     rank: int
@@ -202,45 +178,38 @@ class EndTree:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndAll:
+class EndAll(NamedTuple):
     """Signal everything that descends from the agent but its fork server and store (`all`: these too, and the mark)."""
 
     signal: int
     all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """See what is left of what `EndAll` would signal; answered by `Left`."""
 
     all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CloseStreams:
+class CloseStreams(NamedTuple):
     """Give up on the workers' output pipes: somebody outside of our reach holds them."""
 
 
-@dataclass(frozen=True, slots=True)
-class KillServer:
+class KillServer(NamedTuple):
     """End the fork server now."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectStacks:
+class CollectStacks(NamedTuple):
     """Signal these workers (rank → pid) and send what they write as `Stacks`."""
 
     workers: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLine:
+class CloseLine(NamedTuple):
     """Nobody listens any more: drop queued output, send nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Depart:
+class Depart(NamedTuple):
     """Remove the private directory, let the last message go out, exit."""
 
     bye: Any | None = None

@@ -29,17 +29,19 @@ class Asked:
 def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str]], asker: Asker) -> Target:
     """Precedence: host line > command line > ssh config (DESIGN §4). Raises InputError."""
 
+    def words(key: str, default: str = "") -> list[str]:
+        return shlex.split(options[key][0], comments=True) if key in options else shlex.split(default)
+
     def first(key: str, default: str = "") -> str:
-        words = shlex.split(options[key][0], comments=True) if key in options else []
-        return " ".join(words) or default
+        return " ".join(words(key)) or default
+
+    def files(key: str, default: str) -> tuple[str, ...]:
+        return tuple(expand(word, tokens, asker.home) for word in words(key, default))
 
     port = _parse_port(asked, settings, first("port"))
     user = asked.user or settings.user or first("user") or asker.local_user
     tokens = {"n": asked.name, "h": asked.name, "p": str(port), "r": user, "u": asker.local_user, "d": asker.home}
     hostname = tokens["h"] = expand(first("hostname", asked.name), tokens, asker.home)
-
-    def files(text: str) -> tuple[str, ...]:
-        return tuple(expand(word, tokens, asker.home) for word in shlex.split(text))
 
     configured = [text.strip('"') for text in options.get("identityfile", []) if text.lower() != "none"]
     identities = [*([settings.identity] if settings.identity else []), *configured]
@@ -55,13 +57,12 @@ def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str
         port_said=bool(asked.port or settings.port or first("port")),
         identities=tuple(expand(path, tokens, asker.home) for path in identities),
         identities_only=first("identitiesonly").lower() == "yes",
-        default_keys=() if options.get("identityfile") or identities else files(" ".join(_DEFAULT_KEYS)),
+        default_keys=()
+        if options.get("identityfile") or identities
+        else tuple(expand(path, {}, asker.home) for path in _DEFAULT_KEYS),
         use_agent=first("identityagent").lower() != "none",
         key_name=alias or (name if port == 22 else f"[{name}]:{port}"),
-        known_hosts=(
-            *files(first("userknownhostsfile", _USER_FILES)),
-            *files(first("globalknownhostsfile", _GLOBAL_FILES)),
-        ),
+        known_hosts=files("userknownhostsfile", _USER_FILES) + files("globalknownhostsfile", _GLOBAL_FILES),
         accept_new=_accepts_new(settings, first("stricthostkeychecking")),
         proxy_jump=() if jump.lower() in ("", "none") else tuple(jump.split(",")),
         proxy_command="" if jump or proxy.lower() in ("", "none") else expand(proxy, tokens, asker.home),

@@ -8,7 +8,7 @@ from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import Node, Step
-from meshrun.watch.phases import Link, Phase, Timer, Turn
+from meshrun.watch.phases import Phase, Timer, Turn
 from meshrun.watch.running import start_workers
 from meshrun.watch.values import Note, Send
 
@@ -109,8 +109,7 @@ def _take_address(step: Step, address: str) -> None:
 
 def on_store_opened(step: Step, node: int, message: wire.StoreOpened) -> None:
     """The port is known: everybody starts."""
-    expected = step.state.phase is Phase.STORING and node == 0 and message.attempt == step.state.attempt
-    if expected and step.state.nodes[0].link is Link.GREETED:
+    if step.state.phase is Phase.STORING and node == 0 and message.attempt == step.state.attempt:
         step.record("store", address=message.address, port=message.port)
         start_workers(step, message.port)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from meshrun import wire
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
 from meshrun.plan.checks import check_facts, check_script
+from meshrun.plan.describe import describe_plan
 from meshrun.plan.orders import make_assign
 from meshrun.plan.placement import devices_of, known_slots, make_plan
 from meshrun.plan.values import Plan
@@ -80,8 +81,14 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
     step.turn(Turn.GREETED)
     _take_plan(step, plan)
     for node, fact in enumerate(facts):
-        step.do(Send(node, make_assign(job, plan, node, fact)))
+        step.do(Send(node, _make_order(job, plan, node, fact)))
     seek_address(step)
+
+
+def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:
+    # By hand the other nodes report for themselves, so they get the whole plan.
+    order = make_assign(job, plan, node, facts)
+    return replace(order, plan=describe_plan(plan)) if job.by_hand and node else order
 
 
 def _take_plan(step: Step, plan: Plan) -> None:

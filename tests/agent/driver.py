@@ -17,7 +17,7 @@ from meshrun import wire
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = Path(__file__).with_name("stand_in_worker.py")
-BOOT = "import sys; sys.path.insert(0, sys.argv[2]); from meshrun.agent.__main__ import main; main(sys.argv[1], sys.argv[2])"
+BOOT = "import sys; sys.path.insert(0, sys.argv[2]); from meshrun.agent.__main__ import main; main(*sys.argv[1:])"
 LIMIT_S = 30.0
 
 

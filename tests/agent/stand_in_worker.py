@@ -55,7 +55,7 @@ def serve(line: Line) -> None:
             order = message
             continue
         fds, line.fds = line.fds, []
-        pid = fork_twice(lambda: child(order, message, fds))
+        pid = fork_twice(child, order, message, fds)
         for fd in fds:
             os.close(fd)
         rank = message.rank if isinstance(message, wire.Fork) else -1
@@ -64,14 +64,14 @@ def serve(line: Line) -> None:
         line.sock.sendall(wire.encode(wire.Forked(rank, pid)))
 
 
-def fork_twice(run_child: Any) -> int:
+def fork_twice(run_child: Any, *args: Any) -> int:
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
         pid = os.fork()
         if pid == 0:
             os.setsid()
-            run_child()
+            run_child(*args)
         os.write(writing, str(pid).encode())
         os._exit(0)
     os.close(writing)
@@ -115,7 +115,7 @@ def run(order: wire.Order, fork: wire.Fork, sock: socket.socket) -> None:
     if what == "stacks":
         import faulthandler
 
-        file = open(f"{order.tmp}/stacks{fork.rank}", "ab", buffering=0)
+        file = open(f"{order.tmp}/stacks{fork.rank}", "ab", buffering=0)  # noqa: SIM115
         faulthandler.register(signal.SIGRTMIN + wire.STACKS_SIGNAL_OFFSET, file=file, all_threads=True)
         print("registered", flush=True)
         time.sleep(600)

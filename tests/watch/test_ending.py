@@ -160,6 +160,41 @@ def test_ten_seconds_of_silence_are_a_lost_node():
     assert run.phase == "stopping"
 
 
+def test_silence_is_noticed_whenever_it_begins():
+    run = started()
+    run.ticks(24.0, alive=[0, 1])
+    run.ticks(33.9, alive=[0])
+    assert run.phase == "running"
+    run.ticks(34.0, alive=[0])
+    assert [entry.host for entry in run.state.causes] == ["h1"]
+
+
+def test_a_failure_after_the_loss_does_not_win():
+    run = started()
+    run.at(1.0, Closed(1, "eof"))
+    run.at(1.1, Received(0, exited(0, exit_code=3)))
+    run.end_node(0, 2.0, **STOPPED)
+    run.at(2.0, Received(0, wire.Bye(())))
+    assert (run.result.exit_code, run.result.first) == (125, None)
+
+
+def test_a_failure_that_was_older_than_the_loss_but_told_later_wins():
+    run = started()
+    run.at(1.0, Closed(1, "eof"))
+    run.at(1.1, Received(0, exited(0, exit_code=3, age_s=0.2)))
+    run.end_node(0, 2.0, **STOPPED)
+    run.at(2.0, Received(0, wire.Bye(())))
+    assert run.result.exit_code == 3
+
+
+def test_late_words_of_a_lost_node_are_not_heard():
+    run = started()
+    run.at(1.0, Closed(1, "eof"))
+    before = run.state
+    assert run.at(1.1, Received(1, exited(3, exit_code=9)), Closed(1, "again")) == []
+    assert run.state == before
+
+
 def test_beats_keep_a_run_alive_and_are_sent_every_two_seconds():
     run = started()
     new = run.ticks(100.0, alive=[0, 1])

@@ -128,6 +128,26 @@ def test_a_failure_that_ends_in_a_signal_stays_the_exception():
     assert (result.exit_code, result.first.kind, len(run.state.failures)) == (1, "exception", 1)
 
 
+def test_the_same_news_twice_counts_once():
+    run = started()
+    run.at(1.0, *said(0, raised(0), exited(0, exit_code=1)))
+    before = run.state
+    assert words(run.at(1.0, *said(0, raised(0, "again"), exited(0, exit_code=1))), records=True) == []
+    assert run.state == before and len(before.failures) == 1
+
+
+def test_a_node_without_workers_needs_no_stop():
+    run = started()
+    run.end_node(0, 1.0)
+    assert words(run.at(2.0, Received(1, raised(2)))) == ["Stop>1"]
+
+
+def test_news_of_workers_after_the_end_are_no_news():
+    run = started(nodes=1)
+    run.at(1.0, *said(0, exited(0), exited(1), wire.Drained(0)))
+    assert words(run.at(1.1, *said(0, raised(0), wire.Stacks(0, "x"))), records=True) == []
+
+
 def test_all_gone_while_waiting_for_a_cause():
     run = started(nodes=1)
     run.at(1.0, *said(0, gloo(0), exited(0, exit_code=1), exited(1), wire.Drained(0)))

@@ -1,0 +1,71 @@
+"""Owns: tests of what travels to a node.
+Must not: start an agent.
+Called by: pytest."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from meshrun.launch.bundle import make_bundle
+from meshrun.launch.sources import bundle, read_sources
+
+_IMPORT = "import sys; sys.path.insert(0, sys.argv[1]); import meshrun.wire as w; print(w.__file__, w.MAX_FRAME)"
+
+
+def _import_from(tmp_path: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(make_bundle(files))
+    return subprocess.run([sys.executable, "-I", "-S", "-c", _IMPORT, str(path)], capture_output=True, text=True)
+
+
+def _wire() -> dict[str, bytes]:
+    found = {n: d for n, d in read_sources().items() if n.startswith(("meshrun/wire/", "meshrun/errors"))}
+    return {"meshrun/__init__.py": b"", **found}
+
+
+def test_same_files_same_bytes_in_any_order() -> None:
+    files = {"b.py": b"2", "a.py": b"1" * 5000}
+    first = make_bundle(files)
+    assert first == make_bundle(dict(reversed(files.items())))
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == files
+        assert archive.namelist() == ["a.py", "b.py"]
+        assert len(first) < 1000, "not compressed"
+
+
+def test_it_holds_what_nodes_need_and_nothing_else() -> None:
+    names = read_sources().keys()
+    assert {
+        "meshrun/errors.py",
+        "meshrun/wire/codec.py",
+        "meshrun/agent/__init__.py",
+        "meshrun/spec/values.py",
+    } <= names
+    tops = {name.split("/")[1] for name in names}
+    assert tops <= {"__init__.py", "__init__.pyc", "errors.py", "errors.pyc", "wire", "spec", "agent", "worker"}
+    assert not [
+        n for n in names if n.startswith(("meshrun/spec/mesh_file", "meshrun/spec/options", "meshrun/spec/job"))
+    ]
+    assert not [n for n in names if "__pycache__" in n or not n.endswith((".py", ".pyc"))]
+    assert bundle() is bundle()
+
+
+def test_bytecode_is_used_when_the_magic_fits(tmp_path: Path) -> None:
+    only = {name: data for name, data in _wire().items() if name.endswith(".pyc")}
+    done = _import_from(tmp_path, {"meshrun/__init__.py": b"", **only})
+    assert done.stdout.split()[0].endswith("wire/__init__.pyc"), done.stderr
+
+
+def test_another_python_falls_back_to_source(tmp_path: Path) -> None:
+    files = {name: b"\x00\x00\r\n" + data[4:] if name.endswith(".pyc") else data for name, data in _wire().items()}
+    done = _import_from(tmp_path, files)
+    assert done.stdout.split()[0].endswith("wire/__init__.py"), done.stderr
+
+
+def test_no_path_of_this_machine_travels() -> None:
+    root = str(Path(__file__).resolve().parents[2]).encode()
+    assert not [name for name, data in read_sources().items() if name.endswith(".pyc") and root in data]
