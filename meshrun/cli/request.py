@@ -147,8 +147,8 @@ def read_env(settings: Settings) -> tuple[tuple[str, str], ...]:
     gather = _Gather()
     merged: dict[str, str] = {}
     for path in settings["env-file"]:
-        merged.update(gather({}, _read_env_file, path))
-    merged.update(gather({}, select_exports, settings["env"], os.environ))
+        merged.update(gather(merged, _read_env_file, path))
+    merged.update(gather(merged, select_exports, settings["env"], os.environ))
     if gather.problems:
         raise InputError(gather.problems)
     return tuple(merged.items())

@@ -18,7 +18,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 _FILES = ("__init__.py", "errors.py")
 _PACKAGES = ("wire", "spec", "agent", "worker")
 # They need yaml or click, or speak of the command line: no node needs them.
-_STAY = frozenset({"spec/mesh_file.py", "spec/options.py", "spec/job.py"})
+_STAY = frozenset(
+    f"spec/{name}.py" for name in ("mesh_file", "nodes", "job_file", "argv", "settings", "options", "job")
+)
 # PEP 552: hash-based and unchecked. zipimport then compares neither times nor sources; another magic number makes it
 # fall back to the .py beside it (zipimport._get_module_code, the same from 3.8 on).
 _UNCHECKED = (1).to_bytes(4, "little")
