@@ -214,6 +214,8 @@ class NamespaceCluster(Cluster):
         self._on_switch("ip", "link", "add", "name", "switch", "type", "bridge")
         self._on_switch("ip", "link", "set", "switch", "up")
         self._plug("launcher", self._tag, None, f"{self._net}.254")
+        # It would go with the switch, but some time later.
+        self._stack.callback(subprocess.run, ["ip", "link", "del", self._tag], capture_output=True)
         starts = [self._start_host(i) for i in range(n)]
         for i, process in enumerate(starts):
             init = wait_for_child(process.pid)

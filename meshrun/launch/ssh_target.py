@@ -57,9 +57,7 @@ def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str
         port_said=bool(asked.port or settings.port or first("port")),
         identities=tuple(expand(path, tokens, asker.home) for path in identities),
         identities_only=first("identitiesonly").lower() == "yes",
-        default_keys=()
-        if options.get("identityfile") or identities
-        else tuple(expand(path, {}, asker.home) for path in _DEFAULT_KEYS),
+        default_keys=() if identities else tuple(expand(path, {}, asker.home) for path in _DEFAULT_KEYS),
         use_agent=first("identityagent").lower() != "none",
         key_name=alias or (name if port == 22 else f"[{name}]:{port}"),
         known_hosts=files("userknownhostsfile", _USER_FILES) + files("globalknownhostsfile", _GLOBAL_FILES),
