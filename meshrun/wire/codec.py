@@ -30,7 +30,12 @@ def _fail(value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _fail(value)
+    if type(value) not in (int, float) or value != value:  # not a number: it would compare as nothing with any time
+        _fail(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return float(_fail(value))
 
 
 def _exactly(kind: type[Any]) -> Callable[[Any], Any]:

@@ -4,7 +4,7 @@ Called by: `wire.codec`, and through `meshrun.wire` launch (channels), watch (st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 PROTOCOL = 1
@@ -78,6 +78,7 @@ class Assign:
     mesh: dict[str, Any]  # the plan's `mesh` object plus views, factorings, backend, timeout_s (see plan/describe)
     workers: tuple[WorkerSlot, ...]
     max_restarts: int
+    plan: dict[str, Any] = field(default_factory=dict)  # by hand: the whole plan as JSON, for that node's own report
 
 
 @message

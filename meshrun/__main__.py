@@ -1,0 +1,10 @@
+"""Owns: `python -m meshrun`.
+Must not: do anything but call main.
+Called by: python."""
+
+import sys
+
+from meshrun.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

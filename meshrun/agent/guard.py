@@ -1,0 +1,66 @@
+"""Owns: the guard: the agent's parent, which ends everything if the agent is killed.
+Must not: import more than it needs; it lives as long as the agent and costs memory.
+Called by: agent.__main__, in the process that the launcher started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import NoReturn
+
+from meshrun.agent import procs
+
+_SWEEP_S = 3.0
+_SAID_BYTES = 8192
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def stand_guard(agent: int, tmp: str, token: str) -> NoReturn:
+    """Wait for the agent. It is our child and we adopt orphans, so whatever it leaves becomes ours: not even a
+    descendant with a new session and an empty environment escapes. Signals are passed on to the agent."""
+    for number in FORWARDED:
+        signal.signal(number, lambda got, frame: procs.send_signal(agent, got))
+    status = _wait_for(agent)
+    if status != 0:
+        _end_everything(token)
+        _repeat_last_words(tmp)
+    procs.remove_tree(tmp)
+    os._exit(0 if status == 0 else 125)
+
+
+def _wait_for(agent: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == agent:
+            return status
+
+
+def _end_everything(token: str) -> None:
+    """SIGKILL until a whole pass finds nothing, or what is left does not react."""
+    end = time.monotonic() + _SWEEP_S
+    while time.monotonic() < end:
+        _reap()
+        left = procs.find_descendants(os.getpid()) + list(procs.find_marked(token))
+        if not left:
+            return
+        for process in left:
+            procs.send_signal(process.pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _repeat_last_words(tmp: str) -> None:
+    """A traceback of the agent goes to our stderr, which the launcher shows as the reason."""
+    try:
+        with open(f"{tmp}/agent.err", "rb") as file:
+            os.write(2, file.read()[-_SAID_BYTES:])
+    except OSError:
+        pass

@@ -1,0 +1,157 @@
+"""Owns: the line to the launcher: frames in, frames out, the output window, ages.
+Must not: decide anything, or ever block.
+Called by: agent.loop."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from meshrun.agent.reactor import READ, WRITE, Reactor
+from meshrun.agent.spool import Spool
+from meshrun.errors import WireError
+from meshrun.wire import MARKER, Ack, Beat, Decoder, Output, encode
+
+BEAT_S = 2.0
+_PIECE = 256 * 1024  # read at once, and the size of one write
+
+
+class Line:
+    """Messages overtake output; output waits for its window in a spool. Nothing is encoded before it can be sent."""
+
+    def __init__(self, reactor: Reactor, reading: int, writing: int, folder: str) -> None:
+        self._reactor, self._reading, self._writing = reactor, reading, writing
+        self._decoder = Decoder()
+        self._messages: deque[tuple[Any, float | None]] = deque()
+        self._last: deque[Any] = deque()  # after all output
+        self._spool = Spool(folder)
+        self._window = 0
+        self._buffer = memoryview(MARKER)
+        self._sent_at = reactor.now()
+        self._blocked = False
+        self.open = True
+
+    def listen(self, heard: Callable[[Any], None], lost: Callable[[], None]) -> None:
+        """Call `heard(message)` for each message, `lost()` once when the line ends. `Ack` is dealt with here too."""
+        self._heard, self._lost = heard, lost
+        self._reactor.watch(self._reading, READ, self._read)
+
+    def _read(self, events: int) -> None:
+        try:
+            data = os.read(self._reading, _PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            for message in self._decoder.feed(data):
+                if isinstance(message, Ack):
+                    self._window += message.count
+                self._heard(message)
+        except WireError:
+            data = b""
+        if not data:
+            self._reactor.unwatch(self._reading)
+            self._lost()
+
+    def open_window(self, size: int) -> None:
+        """Allow `size` more bytes of output to be under way."""
+        self._window += size
+
+    def send(self, message: Any, at: float | None = None) -> None:
+        """Queue a message; with `at` its `age_s` is counted from there when it leaves."""
+        self._messages.append((message, at))
+
+    def send_last(self, message: Any) -> None:
+        """Queue a message behind all output."""
+        self._last.append(message)
+
+    def put(self, rank: int, stream: int, data: bytes) -> None:
+        """Queue output of a worker."""
+        if self.open:
+            self._spool.push((rank, stream, data))
+
+    @property
+    def full(self) -> bool:
+        """True while neither the disk nor memory takes more output."""
+        return self._spool.full
+
+    @property
+    def idle(self) -> bool:
+        """True if everything queued has been handed to the kernel."""
+        return not self.open or not (self._buffer or self._messages or self._last or self._spool)
+
+    def next_beat(self) -> float | None:
+        """When `flush` wants to be called again if nothing happens."""
+        return self._sent_at + BEAT_S if self.open and not self._blocked else None
+
+    def flush(self) -> None:
+        """Send what the kernel takes now. Called after every turn of the loop."""
+        while self.open:
+            if not self._buffer:
+                self._buffer = memoryview(self._gather())
+            if not self._buffer:
+                return self._unblock()
+            try:
+                written = os.write(self._writing, self._buffer)
+            except BlockingIOError:
+                return self._block()
+            except OSError:
+                self.shut()
+                return self._lost()
+            self._sent_at = self._reactor.now()
+            self._buffer = self._buffer[written:]
+        return None
+
+    def _block(self) -> None:
+        if not self._blocked:
+            self._blocked = True
+            self._reactor.watch(self._writing, WRITE, lambda _: self.flush())
+
+    def _unblock(self) -> None:
+        if self._blocked:
+            self._blocked = False
+            self._reactor.unwatch(self._writing)
+
+    def _gather(self) -> bytes:
+        """The next frames to send, about one piece of them."""
+        pieces: list[bytes] = []
+        size = 0
+        while size < _PIECE and (frame := self._next_frame()):
+            pieces.append(frame)
+            size += len(frame)
+        return b"".join(pieces)
+
+    def _next_frame(self) -> bytes:
+        if self._messages:
+            message, at = self._messages.popleft()
+            if at is not None:
+                message = replace(message, age_s=max(0.0, self._reactor.now() - at))
+            return encode(message)
+        chunk = self._spool.pop(min(self._window, _PIECE))
+        if chunk:
+            self._window -= len(chunk[2])
+            return encode(Output(*chunk))
+        if self._last and not self._spool:
+            return encode(self._last.popleft())
+        if self._reactor.now() - self._sent_at >= BEAT_S and not self._buffer:
+            self._sent_at = self._reactor.now()
+            return encode(Beat())
+        return b""
+
+    def drop_output(self) -> None:
+        """Forget the output that is still queued, so that the last messages can leave."""
+        self._spool.clear()
+
+    def shut(self) -> None:
+        """Nobody listens any more: forget everything, take nothing more."""
+        self.open = False
+        self._unblock()
+        self._reactor.unwatch(self._reading)
+        self._messages.clear()
+        self._last.clear()
+        self._spool.clear()
+        self._buffer = memoryview(b"")

@@ -1,0 +1,125 @@
+"""Owns: the facts of this node, found in milliseconds and without importing torch.
+Must not: change anything, or start a process where a file says the same.
+Called by: agent.loop, once, when the Brief has come."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from meshrun.agent import netlink
+from meshrun.agent.accelerators import Found, find_accelerators
+from meshrun.agent.installed import Script, find_program, find_torch, read_script
+from meshrun.agent.spawn import to_text
+from meshrun.wire import PROTOCOL, Brief, Facts
+
+
+def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], tmp: str, offer_port: int) -> Facts:
+    """What this node is. `login`: its own environment; `base`: with what was exported."""
+    torch = find_torch(base)
+    found = _find_devices(brief, base, torch)
+    devices = brief.devices or found.devices
+    script = _check_script(brief, base)
+    disk = os.statvfs(tmp)
+    return Facts(
+        protocol=PROTOCOL,
+        hostname=os.uname().nodename,
+        user=_find_user(login),
+        pid=os.getpid(),
+        python=".".join(map(str, sys.version_info[:3])),
+        executable=to_text(os.fsencode(sys.executable)),
+        torch=torch,
+        cores=count_cores(),
+        memory_bytes=read_memory(),
+        device=found.device,
+        devices=devices,
+        mask=found.mask,
+        slots=brief.slots or _count_slots(found, devices),
+        addresses=netlink.order_addresses(netlink.read_addresses(), netlink.login_address()),
+        offer_port=offer_port,
+        workdir_error=_check_folder(brief.workdir),
+        script_hash=script.hash,
+        script_error=script.error,
+        script_file=script.file,
+        script_line=script.line,
+        tmp=tmp,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        omp_threads=login.get("OMP_NUM_THREADS", ""),
+    )
+
+
+def _find_devices(brief: Brief, base: Mapping[str, str], torch: str) -> Found:
+    """A torch built for CPU only cannot use what the node has: with `auto` this node is a CPU node then."""
+    cpu_only = brief.device == "auto" and brief.form != "program" and torch.endswith("+cpu")
+    found = find_accelerators(brief.device, base)
+    if cpu_only and found.device != "cpu":
+        return Found("cpu", found.devices if found.mask else (), "", found.mask)
+    return found
+
+
+def _count_slots(found: Found, devices: tuple[str, ...]) -> int:
+    """Without accelerators one worker; if one was asked for or masked away, as many as there are: none."""
+    return len(devices) if devices or found.device != "cpu" else 1
+
+
+def _find_user(login: Mapping[str, str]) -> str:
+    name = login.get("LOGNAME") or login.get("USER")
+    if name:
+        return name
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _check_folder(path: str) -> str:
+    try:
+        os.close(os.open(path.encode("utf-8", "surrogateescape"), os.O_RDONLY | os.O_DIRECTORY))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def _check_script(brief: Brief, base: Mapping[str, str]) -> Script:
+    if brief.form == "script" and brief.argv:
+        return read_script(brief.argv[0], brief.check_script)
+    if brief.form == "program" and brief.argv and not find_program(brief.argv[0], brief.workdir, base):
+        return Script(error="missing")
+    return Script()
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def count_cores() -> int:
+    """Cores that this process may use: its affinity, and a container's quota if that is less."""
+    cores = len(os.sched_getaffinity(0))
+    quota, _, period = _read(f"{find_cgroup()}/cpu.max").strip().partition(" ")
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def read_memory() -> int:
+    """Bytes of memory: the machine's, or the container's limit if that is less."""
+    words = _read("/proc/meminfo").split()
+    total = int(words[1]) * 1024 if len(words) > 1 else 0
+    limit = _read(f"{find_cgroup()}/memory.max").strip()
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def find_cgroup(root: str = "") -> str:
+    """The folder of our cgroup (v2), "" if there is none; inside a container it is the mount itself."""
+    for line in _read(f"{root}/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            own = f"{root}/sys/fs/cgroup{line[3:]}".rstrip("/")
+            return own if os.path.exists(f"{own}/cgroup.controllers") else f"{root}/sys/fs/cgroup"
+    return ""

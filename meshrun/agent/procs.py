@@ -1,0 +1,153 @@
+"""Owns: what /proc says about processes: descendants, marked processes, and ending them.
+Must not: choose by name, or touch a process that neither descends from the caller nor carries its mark.
+Called by: agent.loop and agent.guard (so: os only, to stay small)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+MARK = "MESHRUN_MARK"
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat, the part that matters here."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+
+    @property
+    def dead(self) -> bool:
+        """A zombie: gone, only not collected yet."""
+        return self.state in "ZX"
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.name} {self.state}"
+
+
+def _read(path: str) -> bytes:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        pieces = []
+        while piece := os.read(file, 65536):
+            pieces.append(piece)
+        return b"".join(pieces)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def read_process(pid: int) -> Process | None:
+    """The process, or None if there is none. The name may hold blanks and parentheses."""
+    text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
+    head, _, rest = text.rpartition(") ")
+    if not rest:
+        return None
+    state, parent, group, session = rest.split(" ", 4)[:4]
+    return Process(pid, head.partition(" (")[2], state, int(parent), int(group), int(session))
+
+
+def list_pids() -> list[int]:
+    """All process ids that /proc shows."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def read_children(pid: int) -> list[int] | None:
+    """Ids of the children of all threads of `pid`; None if this kernel does not list them."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        path = f"/proc/{pid}/task/{task}/children"
+        text = _read(path)
+        if not text and not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+            return None
+        found += map(int, text.split())
+    return found
+
+
+def _scan_children() -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for pid in list_pids():
+        process = read_process(pid)
+        if process:
+            children.setdefault(process.parent, []).append(pid)
+    return children
+
+
+def find_descendants(root: int, without: Collection[int] = ()) -> list[Process]:
+    """Every live descendant of `root`, leaving out the subtrees that start at `without`; zombies are not counted."""
+    scanned = _scan_children() if read_children(root) is None else None
+    found: list[Process] = []
+    waiting, seen = [root], {root, *without}
+    while waiting:
+        parent = waiting.pop()
+        children = scanned.get(parent, []) if scanned is not None else read_children(parent) or []
+        fresh = [pid for pid in children if pid not in seen]
+        seen.update(fresh)
+        waiting += fresh
+        found += [process for pid in fresh if (process := read_process(pid)) and not process.dead]
+    return found
+
+
+def read_status(pid: int) -> str:
+    """/proc/PID/status, "" if there is no such process."""
+    return _read(f"/proc/{pid}/status").decode("utf-8", "replace")
+
+
+def read_environ(pid: int) -> list[bytes]:
+    """The environment that `pid` was started with, as far as we may read it."""
+    return _read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def find_marked(token: str) -> Iterator[Process]:
+    """Every live process of this user whose environment carries a run mark that ends in `token`."""
+    name, end, me = MARK.encode() + b"=", b"." + token.encode(), os.getpid()
+    for pid in list_pids():
+        if pid == me or not any(entry.startswith(name) and entry.endswith(end) for entry in read_environ(pid)):
+            continue
+        process = read_process(pid)
+        if process and not process.dead:
+            yield process
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal one process; it may be gone already."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def send_group_signal(group: int, number: int) -> None:
+    """Signal a process group, or the process alone while it has not become a leader yet."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        send_signal(group, number)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and all in it; what cannot be removed stays, without an error."""
+    for folder, folders, files in os.walk(path, topdown=False):
+        for name in files + folders:
+            inside = os.path.join(folder, name)
+            try:
+                if name in files or os.path.islink(inside):
+                    os.unlink(inside)
+                else:
+                    os.rmdir(inside)
+            except OSError:
+                pass
+    with contextlib.suppress(OSError):
+        os.rmdir(path)

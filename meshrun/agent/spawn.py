@@ -1,0 +1,94 @@
+"""Owns: starting one process of ours with fork and exec.
+Must not: wait for it.
+Called by: agent.loop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from meshrun.agent import kernel
+
+# `python -c WORKER_BOOT <bundle> <role> <fd> ...`; the worker package reads sys.argv.
+WORKER_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from meshrun.worker.__main__ import main; main()"
+_RESET = (signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)
+
+
+def to_bytes(text: str) -> bytes:
+    """Text of the wire (undecodable bytes as surrogate escapes) as the bytes it was, in any locale."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def to_text(data: bytes) -> str:
+    """The opposite of `to_bytes`."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def start_process(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    folder: str,
+    outputs: tuple[int, int],
+    keep: Sequence[int] = (),
+    nice: int = 0,
+) -> int:
+    """The pid of a new process in a session of its own: stdin /dev/null, stdout and stderr `outputs`, and `keep` open
+    at their numbers. It dies with the agent. If it cannot run, it says so on its stderr and ends with 126 or 127, as a
+    shell does. Raises OSError if there can be no process."""
+    arguments = [to_bytes(text) for text in argv]
+    variables = {to_bytes(name): to_bytes(value) for name, value in env.items()}
+    pid = os.fork()
+    if pid == 0:
+        _become(arguments, variables, to_bytes(folder), outputs, keep, nice)
+    return pid
+
+
+def _become(
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    folder: bytes,
+    outputs: tuple[int, int],
+    keep: Sequence[int],
+    nice: int,
+) -> NoReturn:
+    code = 126
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        kernel.follow_parent(signal.SIGKILL)
+        for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (outputs[0], 1), (outputs[1], 2)):
+            os.dup2(source, target)
+        for fd in keep:
+            os.set_inheritable(fd, True)
+        if nice:
+            os.nice(nice)
+        what = folder
+        os.chdir(folder)
+        what = argv[0]
+        os.execvpe(argv[0], argv, env)
+    except (OSError, ValueError) as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        os.write(2, b"meshrun: cannot run %s: %s\n" % (what, (getattr(error, "strerror", "") or str(error)).encode()))
+    finally:
+        os._exit(code)
+
+
+def start_role(
+    bundle: str,
+    role: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    folder: str,
+    outputs: tuple[int, int],
+    keep: Sequence[int],
+    nice: int = 0,
+) -> int:
+    """Start a role of `meshrun.worker` in a fresh interpreter, the one the agent itself was started with."""
+    import sys
+
+    argv = [to_text(os.fsencode(sys.executable)), "-c", WORKER_BOOT, bundle, role, *arguments]
+    return start_process(argv, env, folder, outputs, keep, nice)

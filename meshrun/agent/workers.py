@@ -1,0 +1,159 @@
+"""Owns: the workers' pipes and sockets: making them, reading them, handing their other ends to a new process.
+Must not: decide, or hold a worker up: what it writes is read at once and spooled.
+Called by: agent.loop."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meshrun.agent.events import Event, Said, Started, StartFailed, StreamsClosed
+from meshrun.agent.line import Line
+from meshrun.agent.link import Link
+from meshrun.agent.reactor import READ, Reactor
+from meshrun.agent.services import ForkServer
+from meshrun.agent.spawn import start_process, start_role
+from meshrun.wire import STDERR, STDOUT, Fork, Order
+
+_PIPE_BYTES = 256 * 1024
+_PAUSE_S = 0.1
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
+
+
+class WorkerPipes:
+    """Our ends of one worker's stdout, stderr and socket, and the ends that it gets."""
+
+    def __init__(self, reactor: Reactor, line: Line, deliver: Callable[[Event], None], rank: int) -> None:
+        self._reactor, self._line, self._deliver, self._rank = reactor, line, deliver, rank
+        self._streams: dict[int, int] = {}  # our fd → stream
+        self.link = Link(reactor, self._heard, lambda: None)
+        self.outputs = (self._make_pipe(STDOUT), self._make_pipe(STDERR))
+
+    def _make_pipe(self, stream: int) -> int:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reading, False)
+        with contextlib.suppress(OSError):  # this user's share of pipe memory may be used up: the usual size does too
+            fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
+        self._streams[reading] = stream
+        self._watch(reading)
+        return writing
+
+    def _watch(self, fd: int) -> None:
+        if fd in self._streams:
+            self._reactor.watch(fd, READ, lambda _: self._read(fd))
+
+    def _heard(self, message: Any) -> None:
+        self._deliver(Said(self._rank, message, self._reactor.now()))
+
+    def _read(self, fd: int) -> None:
+        if self._line.full:
+            self._reactor.unwatch(fd)
+            self._reactor.call_at(self._reactor.now() + _PAUSE_S, lambda: self._watch(fd))
+            return
+        try:
+            data = os.read(fd, _PIPE_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._line.put(self._rank, self._streams[fd], data)
+        else:
+            self._close_stream(fd)
+
+    def _close_stream(self, fd: int) -> None:
+        self._reactor.unwatch(fd)
+        del self._streams[fd]
+        os.close(fd)
+        if not self._streams:
+            self._deliver(StreamsClosed(self._rank))
+
+    def give_away(self) -> tuple[int, int, int]:
+        """The worker's ends, to be sent to the fork server (and closed by whoever sends them)."""
+        return (*self.outputs, self.link.far.detach())
+
+    def close_far_ends(self) -> None:
+        """A process has been started with them: ours would hide the end-of-file."""
+        for fd in self.outputs:
+            os.close(fd)
+        self.link.far.close()
+
+    def close(self) -> None:
+        """Close all that is still open, reading nothing more."""
+        for fd in list(self._streams):
+            self._close_stream(fd)
+        self.link.close()
+
+
+class Workers:
+    """The pipes of all workers of an attempt, and the three ways to start their processes."""
+
+    def __init__(self, reactor: Reactor, line: Line, deliver: Callable[[Event], None], bundle: str, tmp: str) -> None:
+        self._reactor, self._line, self._deliver = reactor, line, deliver
+        self._bundle, self._tmp = bundle, tmp
+        self._pipes: dict[int, WorkerPipes] = {}
+
+    def _open(self, rank: int) -> WorkerPipes | None:
+        try:
+            self._pipes[rank] = WorkerPipes(self._reactor, self._line, self._deliver, rank)
+            return self._pipes[rank]
+        except OSError as error:
+            self._deliver(StartFailed(rank, error.strerror or str(error)))
+            return None
+
+    def fork(self, server: ForkServer, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+        """Ask the fork server for all of them; its answers are events of its own."""
+        server.send(order)
+        for rank, env in envs.items():
+            pipes = self._open(rank)
+            if pipes:
+                server.send(Fork(rank, dict(env)), pipes.give_away())
+
+    def spawn(self, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+        """A fresh interpreter for each; it reads its order from its own socket."""
+
+        def start(pipes: WorkerPipes, env: Mapping[str, str]) -> int:
+            far = pipes.link.far.fileno()
+            return start_role(self._bundle, "worker", [str(far), ""], env, self._tmp, pipes.outputs, [far])
+
+        for rank, env in envs.items():
+            pipes = self._start(rank, env, start)
+            if pipes:
+                pipes.link.send(order)
+                pipes.link.send(Fork(rank, dict(env)))
+
+    def run_program(self, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+        """The user's program itself."""
+
+        def start(pipes: WorkerPipes, env: Mapping[str, str]) -> int:
+            return start_process(order.argv, env, order.workdir, pipes.outputs)
+
+        for rank, env in envs.items():
+            self._start(rank, env, start)
+
+    def _start(
+        self, rank: int, env: Mapping[str, str], start: Callable[[WorkerPipes, Mapping[str, str]], int]
+    ) -> WorkerPipes | None:
+        pipes = self._open(rank)
+        if pipes is None:
+            return None
+        try:
+            self._deliver(Started(rank, start(pipes, env), self._reactor.now()))
+            return pipes
+        except OSError as error:
+            self._deliver(StartFailed(rank, error.strerror or str(error)))
+            return None
+        finally:
+            pipes.close_far_ends()
+
+    def drain_sockets(self) -> None:
+        """Take in what workers said before they ended, so that it is told before their end is."""
+        for pipes in self._pipes.values():
+            pipes.link.drain()
+
+    def close(self) -> None:
+        """Forget this attempt's workers."""
+        for pipes in self._pipes.values():
+            pipes.close()
+        self._pipes.clear()

@@ -1,0 +1,55 @@
+"""Owns: the help page, made from the option table.
+Must not: parse; only `--help` imports click, so that a run does not wait for it.
+Called by: cli.main."""
+
+from __future__ import annotations
+
+import click
+
+from meshrun.spec.options import GROUPS, OPTIONS, Kind, Option
+
+_USAGE = {
+    "run": "[OPTIONS] SCRIPT [ARGS]...\n       meshrun plan [OPTIONS] [SCRIPT]",
+    "plan": "[OPTIONS] [SCRIPT]",
+}
+_ABOUT = {
+    "run": "Start one worker per accelerator on every host, build the mesh, run SCRIPT, leave nothing behind.",
+    "plan": "Show which worker would run where. Starts nothing, connects nowhere.",
+}
+_EPILOG = (
+    "Options stand before SCRIPT; all behind it belongs to it. Each option is also a variable MESHRUN_<OPTION> and a "
+    "key of a job file: command line > job file > environment > default. The spellings of torchrun and deepspeed that "
+    "mean the same are accepted, long flags with - or _."
+)
+
+
+def render_help(verb: str, width: int) -> str:
+    """The help page of `verb` ("run" or "plan") for a terminal of `width` columns."""
+    formatter = click.HelpFormatter(width=min(max(width, 60), 110))
+    program = "meshrun plan" if verb == "plan" else "meshrun"
+    formatter.write(f"Usage: {program} {_USAGE[verb]}\n\n")
+    formatter.write_text(_ABOUT[verb])
+    for group in GROUPS:
+        with formatter.section(group):
+            formatter.write_dl([(_left(option), _right(option)) for option in OPTIONS if option.group == group])
+    formatter.write_paragraph()
+    formatter.write_text(_EPILOG)
+    return formatter.getvalue()
+
+
+def _left(option: Option) -> str:
+    flags = [flag for flag in option.spellings if len(flag) == 2 or flag == f"--{option.name}"]
+    value = "" if option.kind is Kind.FLAG else f" {'|'.join(option.choices) or option.metavar}"
+    return ", ".join(flags) + value
+
+
+def _right(option: Option) -> str:
+    default = option.default
+    shown = (
+        ""
+        if default in (None, "", (), False, 0)
+        else f" [{default:g}]"
+        if isinstance(default, float)
+        else f" [{default}]"
+    )
+    return option.help + shown

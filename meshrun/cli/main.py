@@ -1,0 +1,105 @@
+"""Owns: the verbs, and the one place that turns an exception into a message and an exit code.
+Must not: import anything that only some verbs need: torch, paramiko, rich, yaml, click.
+Called by: the `meshrun` command and `python -m meshrun`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from meshrun.cli.files import write_stdout
+from meshrun.errors import EXIT_CLUSTER, EXIT_OK, EXIT_PIPE, InputError, MeshrunError
+from meshrun.spec.argv import Split, split_argv
+
+EXIT_INTERRUPT = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: this process's) and return its exit code; never raises."""
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except MeshrunError as error:
+        _complain(_render(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPT
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_PIPE
+    except Exception as error:
+        _complain(_render_bug(error))
+        return EXIT_CLUSTER
+
+
+def _dispatch(argv: list[str]) -> int:
+    verb = argv.pop(0) if argv and argv[0] in VERBS else "run"
+    split = split_argv(argv)
+    if split.asked:
+        return _answer(split.asked, verb)
+    return VERBS[verb](split)
+
+
+def _run(split: Split) -> int:
+    from meshrun.cli.run import run
+
+    return run(split)
+
+
+def _plan(split: Split) -> int:
+    from meshrun.cli.plan import plan
+
+    return plan(split)
+
+
+# A file of the same name is run as `meshrun run plan` or `meshrun ./plan`.
+VERBS: dict[str, Callable[[Split], int]] = {"run": _run, "plan": _plan}
+
+
+def _answer(asked: str, verb: str) -> int:
+    if asked == "--version":
+        from importlib.metadata import PackageNotFoundError, version
+
+        with suppress(PackageNotFoundError):
+            write_stdout(f"meshrun {version('meshrun')}\n")
+            return EXIT_OK
+        write_stdout("meshrun (not installed)\n")
+        return EXIT_OK
+    from shutil import get_terminal_size
+
+    from meshrun.cli.help import render_help
+
+    write_stdout(render_help(verb, get_terminal_size().columns))
+    return EXIT_OK
+
+
+def _render(error: MeshrunError) -> str:
+    problems = error.problems if isinstance(error, InputError) else ()
+    if len(problems) < 2:
+        return f"meshrun: {error}"
+    return "\n".join([f"meshrun: {len(problems)} problems", *(str(problem) for problem in problems)])
+
+
+def _render_bug(error: Exception) -> str:
+    if os.environ.get("MESHRUN_DEBUG"):
+        import traceback
+
+        return "".join(traceback.format_exception(error)) + "meshrun: this is a bug in meshrun"
+    return (
+        f"meshrun: this is a bug in meshrun: {type(error).__name__}: {error}\n"
+        "    hint: the same command with MESHRUN_DEBUG=1 shows where; please report that"
+    )
+
+
+def _complain(text: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+def _forget_stdout() -> None:
+    """The reader has gone: what Python still holds goes nowhere, so that its own flush at exit does not complain."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)

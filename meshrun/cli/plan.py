@@ -1,0 +1,101 @@
+"""Owns: `meshrun plan`: the placement as text, JSON or commands.
+Must not: connect to any host, or start a worker.
+Called by: cli.main, and cli.run for `--dry-run` and for its check before anything is made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from meshrun.cli.files import write_stdout
+from meshrun.cli.request import Request, read_request
+from meshrun.errors import EXIT_OK, InputError, Problem
+from meshrun.plan.commands import render_commands
+from meshrun.plan.describe import describe_plan
+from meshrun.plan.masks import masked_devices
+from meshrun.plan.orders import asked_device
+from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.text import render_plan
+from meshrun.plan.values import Plan
+from meshrun.spec.argv import Split
+from meshrun.spec.values import Host, Job
+
+_NAMES_ONLY = ("env", "env-remote")
+
+
+def plan(split: Split) -> int:
+    """Print what a run of the same command line would do."""
+    return show_plan(read_request(split, dry_run=True))
+
+
+def show_plan(request: Request) -> int:
+    """Print the plan of a request that has been read."""
+    placed = place(request.job)
+    form = request.settings["format"]
+    if form == "json":
+        write_stdout(json.dumps(describe_plan(placed), indent=2) + "\n")
+    elif form == "commands":
+        write_stdout(render_commands(placed, request.job))
+    else:
+        write_stdout(render_plan(placed, shown_settings(request)))
+    return EXIT_OK
+
+
+def place(job: Job) -> Plan:
+    """The plan, as far as it can be known from here: this machine may be asked, others not. Raises InputError."""
+    if job.by_hand:
+        hint = "meshrun plan --hosts a:4,b:4 --format commands prints the lines to run by hand"
+        raise InputError(Problem("by hand, the plan is known when the nodes have met", hint=hint))
+    counts = [known_slots(host, job.nproc_per_node) for host in job.hosts]
+    unknown = [
+        host for host, count, here in zip(job.hosts, counts, job.local, strict=True) if count is None and not here
+    ]
+    if unknown:
+        names = ", ".join(host.name for host in unknown[:8]) + (f" and {len(unknown) - 8} more" * (len(unknown) > 8))
+        hint = "slots=N on the line, or --nproc-per-node N; a run asks the nodes"
+        raise InputError(Problem(f"how many workers on {names}? `plan` connects nowhere", hint=hint))
+    found = [_look(job, node, count) for node, count in enumerate(counts)]
+    return make_plan(job.hosts, [slots for slots, _ in found], [devices for _, devices in found], job.mesh)
+
+
+def check_plan(job: Job) -> None:
+    """Refuse before anything is made what `plan` would refuse, unless a node must be asked. Raises InputError."""
+    if job.by_hand is None and all(known_slots(host, job.nproc_per_node) is not None for host in job.hosts):
+        place(job)
+
+
+def _look(job: Job, node: int, count: int | None) -> tuple[int, tuple[str, ...]]:
+    """Workers and devices of one node. A mask with a count is taken as it is; without one, this machine is asked."""
+    host = job.hosts[node]
+    if count is None:
+        from meshrun.cli.ask import ask_this_machine
+
+        facts = ask_this_machine(job, node)
+        return facts.slots, devices_of(host, facts.slots, facts.devices)
+    return count, devices_of(host, count, _masked(job, host, count) if job.local[node] else ())
+
+
+def _masked(job: Job, host: Host, count: int) -> tuple[str, ...]:
+    mask = masked_devices(os.environ, asked_device(job))
+    if mask is None or host.devices is not None:
+        return ()
+    name, devices = mask
+    if len(devices) < count:
+        message = f"{host.name} is to run {count} workers, but {name}={','.join(devices)} shows {len(devices)}"
+        raise InputError(Problem(message, host.place, hint=f"another {name}, fewer workers, or --device cpu"))
+    return devices
+
+
+def shown_settings(request: Request) -> Mapping[str, tuple[str, str]]:
+    """What was said and by whom, without values of variables, which may be secret."""
+    said = {name: source for name, source in request.sources.items() if source != "default"}
+    return {name: (_shown(name, request.settings[name]), source) for name, source in said.items()}
+
+
+def _shown(name: str, value: object) -> str:
+    if name == "prelude":
+        return "(set)"
+    if isinstance(value, tuple):
+        return ", ".join(item.partition("=")[0] if name in _NAMES_ONLY else item for item in value)
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,189 @@
+"""Owns: from a split command line to a `Job`: reads every file and variable that has a say, all problems at once.
+Must not: start or connect anything, or print.
+Called by: cli.run, cli.plan."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from meshrun.cli.files import read_text_file
+from meshrun.cli.script import read_script
+from meshrun.errors import InputError, Place, Problem
+from meshrun.launch.local import is_this_machine
+from meshrun.plan.environment import select_exports
+from meshrun.report.show import check_show, parse_show
+from meshrun.spec.argv import Split
+from meshrun.spec.envfile import parse_env_file
+from meshrun.spec.filters import filter_hosts
+from meshrun.spec.hostfile import parse_hostfile, parse_hosts
+from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
+from meshrun.spec.mesh import parse_mesh
+from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings
+from meshrun.spec.values import Host, Job, MeshSpec
+
+V = TypeVar("V")
+RANK_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked, and where each part of it came from."""
+
+    job: Job
+    settings: Settings
+    sources: Sources
+
+
+class _Gather:
+    """Runs independent readers and keeps their problems, so that the user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def __call__(self, default: V, read: Callable[..., V], *args: Any) -> V:
+        try:
+            return read(*args)
+        except InputError as error:
+            self.problems += error.problems
+            return default
+
+
+def read_request(split: Split, dry_run: bool = False) -> Request:
+    """Everything that the command line leads to. Raises InputError with all problems of all sources."""
+    settings, sources = read_settings(split)
+    settings["dry-run"] |= dry_run
+    words = (split.script, *split.args) if split.script else ()
+    gather = _Gather()
+    hosts: tuple[Host, ...] = gather((), read_hosts, settings)
+    local = tuple(_is_local(settings, host) for host in hosts)
+    cwd = current_directory()
+    context = Context(
+        run_id=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
+        cwd=cwd,
+        python=sys.executable,
+        local=local,
+        mesh=gather(None, read_mesh, settings),
+        script_hash=gather("", read_script, settings, words, resolve(cwd, settings["workdir"] or "."), any(local)),
+        env=gather((), read_env, settings),
+        node_rank=gather(None, read_node_rank, settings),
+        token=gather(b"", read_token, settings),
+    )
+    gather(None, read_show, settings, context.mesh)
+    job = gather(None, make_job, settings, hosts, words, context)
+    if job is None or gather.problems:
+        raise InputError(gather.problems)
+    return Request(job, settings, sources)
+
+
+def read_settings(split: Split) -> tuple[dict[str, Any], dict[str, str]]:
+    """Command line, job file and environment, merged. Raises InputError."""
+    command = from_command_line(split.given)
+    named = command.get("job") or from_environ(os.environ).get("job")
+    job_file: dict[str, Given] = {}
+    if named:
+        from meshrun.spec.job_file import parse_job_file
+
+        job_file = parse_job_file(read_text_file(named.texts[0], "job file"), named.texts[0])
+    settings, sources = merge_settings(command, job_file, os.environ)
+    if settings["workdir"]:
+        settings["workdir"] = os.path.expanduser(settings["workdir"])
+    settings["log-dir"] = os.path.expanduser(settings["log-dir"])
+    return settings, sources
+
+
+def current_directory() -> str:
+    """The working directory as the user sees it (`$PWD`, if it is the same place), so that symlinks stay."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current directory is gone; cd to one that exists") from None
+    logical = os.environ.get("PWD", "")
+    try:
+        return logical if os.path.isabs(logical) and os.path.samefile(logical, here) else here
+    except OSError:
+        return here
+
+
+def read_hosts(settings: Settings) -> tuple[Host, ...]:
+    """The hosts that take part, in order; without any list, this machine."""
+    path, text = settings["hostfile"], settings["hosts"]
+    if path is not None and text is not None:
+        raise InputError("--hostfile and --hosts exclude each other")
+    hosts: tuple[Host, ...] = (Host(os.uname().nodename),)
+    if path is not None:
+        hosts = parse_hostfile(read_text_file(path, "hostfile"), path)
+    elif text is not None:
+        hosts = parse_hosts(text)
+    return filter_hosts(hosts, settings["include"], settings["exclude"], settings["nodes"])
+
+
+def _is_local(settings: Settings, host: Host) -> bool:
+    """Without a list, or by hand, it is this machine; else its line decides, unless --launcher ssh does."""
+    if settings["hostfile"] is None and settings["hosts"] is None:
+        return True
+    return settings["launcher"] != "ssh" and is_this_machine(host, ssh_settings(settings))
+
+
+def read_mesh(settings: Settings) -> MeshSpec | None:
+    """`--mesh`: dims as text, or the name of a mesh file."""
+    text = settings["mesh"]
+    if text is None:
+        return None
+    if not (text.endswith((".yaml", ".yml")) or "/" in text or os.path.exists(text)):
+        return parse_mesh(text)
+    from meshrun.spec.mesh_file import parse_mesh_file
+
+    return parse_mesh_file(read_text_file(text, "mesh file"), text)
+
+
+def read_env(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """What travels: env files in order, then `-x`, which wins. Values are bytes, as the system gave them."""
+    gather = _Gather()
+    merged: dict[str, str] = {}
+    for path in settings["env-file"]:
+        merged.update(gather({}, _read_env_file, path))
+    merged.update(gather({}, select_exports, settings["env"], os.environ))
+    if gather.problems:
+        raise InputError(gather.problems)
+    return tuple(merged.items())
+
+
+def _read_env_file(path: str) -> dict[str, str]:
+    return dict(parse_env_file(os.fsdecode(read_text_file(path, "env file")), path))
+
+
+def read_node_rank(settings: Settings) -> int | None:
+    """`--node-rank`, where `auto` is what Slurm or MPI told this process."""
+    text = settings["node-rank"]
+    if text is None or (text.isascii() and text.isdigit()):
+        return None if text is None else int(text)
+    if text != "auto":
+        raise InputError(Problem(f"a whole number or auto is needed, got {text!r}", Place("--node-rank")))
+    for name in RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isascii() and value.isdigit():
+            return int(value)
+    hint = "say the number, or start this command with srun or mpirun"
+    raise InputError(Problem(f"auto, but none of {', '.join(RANK_VARIABLES)} is set", Place("--node-rank"), hint=hint))
+
+
+def read_show(settings: Settings, mesh: MeshSpec | None) -> None:
+    """Only a look: the report reads `--show` again, when it knows the ranks."""
+    check_show(parse_show(settings["show"]), [name for name, _ in mesh.dims] if mesh else ["dp"])
+
+
+def read_token(settings: Settings) -> bytes:
+    """The shared secret of `--token-file`, without the newline that editors add."""
+    path = settings["token-file"]
+    if path is None or not by_hand(settings):
+        return b""
+    token = read_text_file(path, "token file", 4096).strip()
+    if not token:
+        raise InputError(Problem("the token file is empty", Place(path)))
+    return token

@@ -1,0 +1,63 @@
+"""Owns: a look at the script before anything starts: is it there, is it a script, what is its hash.
+Must not: compile or run it; that is node 0's python's to say.
+Called by: cli.request."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import shutil
+
+from meshrun.cli.files import SCRIPT_LIMIT, read_file
+from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.job import form_of, looks_like_hostfile, resolve
+from meshrun.spec.settings import Settings
+
+_VERBS = ("run", "plan")
+
+
+def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local: bool) -> str:
+    """sha256 of the script, "" if there is none to see here: a module, a program, or a directory only nodes have.
+
+    `local`: some node is this machine, so that it must be here. Raises InputError."""
+    if not words or form_of(settings) != "script":
+        return ""
+    path = resolve(workdir, words[0])
+    if not os.path.exists(path):
+        if local or os.path.isdir(os.path.dirname(path)):
+            raise InputError(Problem("the script is not there", Place(path), hint=_hint(words[0])))
+        return ""
+    data = _read(path)
+    wrong = _what_else(path, data, settings["hostfile"] is None)
+    if wrong:
+        raise InputError(Problem(wrong[0], Place(path), hint=wrong[1]))
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read(path: str) -> bytes:
+    if os.path.isdir(path):
+        raise InputError(Problem("the script is a directory", Place(path), hint="-m runs a package"))
+    return read_file(path, "script", SCRIPT_LIMIT)
+
+
+def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | None:
+    """What a file is that is no Python script, and what to do about it."""
+    first = data.split(b"\n", 1)[0]
+    if data.startswith(b"\x7fELF") or (first.startswith(b"#!") and b"python" not in first):
+        return "this is a program, not a Python script", "--no-python runs it as it is"
+    if no_hostfile and looks_like_hostfile(path, data):
+        return "this is a list of hosts, not a Python script", f"--hostfile {os.path.basename(path)} SCRIPT"
+    return None
+
+
+def _hint(word: str) -> str:
+    if "=" in word:
+        return f"if it is a mesh: --mesh {word}"
+    if close := difflib.get_close_matches(word, _VERBS, 1, 0.7):
+        return f"did you mean `meshrun {close[0]}`?"
+    if "/" not in word and shutil.which(word):
+        return f"--no-python runs the program {shutil.which(word)}"
+    if "/" not in word and "." in word and not word.endswith(".py"):
+        return f"if it is a module: -m {word}"
+    return "a relative script is looked for in the working directory, or in --workdir"

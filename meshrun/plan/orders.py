@@ -1,0 +1,84 @@
+"""Owns: a job and a plan → the messages that a node gets.
+Must not: send anything.
+Called by: watch."""
+
+from __future__ import annotations
+
+from meshrun import wire
+from meshrun.plan.describe import describe_mesh
+from meshrun.plan.values import NodePlan, Plan
+from meshrun.spec.values import Host, Job
+
+# Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
+WINDOW_TOTAL, WINDOW_LEAST, WINDOW_MOST = 64 * 2**20, 256 * 2**10, 8 * 2**20
+_DEFAULT_TIMEOUT_S = Job.__dataclass_fields__["timeout_s"].default
+
+
+def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
+    """What node `node` must know before there is a plan; `slots` 0 asks it how many accelerators it has."""
+    host = host_of(job, node)
+    nodes = job.by_hand.nnodes if job.by_hand else len(job.hosts)
+    return wire.Brief(
+        protocol=wire.PROTOCOL,
+        run_id=job.run_id,
+        form=job.form,
+        argv=job.argv,
+        init=job.init,
+        start_method=job.start_method,
+        preload=job.preload,
+        workdir=host.workdir or job.workdir,
+        env={**dict(job.env), **dict(host.env)},
+        env_remote=dict(job.env_remote),
+        slots=slots,
+        device=asked_device(job),
+        devices=host.devices or (),
+        log_dir=job.log_dir,
+        offers=node == 0 and nodes > 1,
+        # By hand, the pinned port is where node 0 listens for nodes; the store then has its own.
+        offer_port=0 if job.by_hand else job.master_port,
+        check_script=node == 0 and job.form == "script",
+        grace_s=job.grace_s,
+        silence_s=job.silence_s,
+        window_bytes=min(WINDOW_MOST, max(WINDOW_LEAST, WINDOW_TOTAL // nodes)),
+    )
+
+
+def make_assign(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:
+    """Node `node`'s part of the plan. `device` is what was asked for, else what the node has."""
+    asked = asked_device(job)
+    return wire.Assign(
+        node_rank=node,
+        nnodes=len(plan.nodes),
+        world_size=plan.world_size,
+        fingerprint=plan.fingerprint,
+        device=facts.device if asked == "auto" else asked,
+        backend=job.backend,
+        timeout_s=_timeout_s(job, plan),
+        mesh=describe_mesh(plan),
+        workers=_workers(plan, plan.nodes[node]),
+        max_restarts=job.max_restarts,
+    )
+
+
+def asked_device(job: Job) -> str:
+    """The kind of device that was asked for: `--device`, then the mesh file's; "auto" if neither says."""
+    if job.device != "auto":
+        return job.device
+    return job.mesh.device if job.mesh else "auto"
+
+
+def host_of(job: Job, node: int) -> Host:
+    """The host of a node; by hand, the one host of the command line is this node, whatever its number."""
+    return job.hosts[node if node < len(job.hosts) else 0]
+
+
+def _timeout_s(job: Job, plan: Plan) -> float:
+    """`--timeout` where it differs from its default, then the mesh file's default, then 600 s."""
+    if job.timeout_s != _DEFAULT_TIMEOUT_S:
+        return job.timeout_s
+    return dict(plan.mesh.timeout_s).get("default", job.timeout_s)
+
+
+def _workers(plan: Plan, node: NodePlan) -> tuple[wire.WorkerSlot, ...]:
+    mine = plan.workers[node.first_rank : node.first_rank + node.slots]
+    return tuple(wire.WorkerSlot(w.rank, w.local_rank, w.device, dict(w.coords)) for w in mine)

@@ -1,0 +1,103 @@
+"""Owns: the plan for people: hosts, ranks, coordinates, what crosses nodes, where each value came from.
+Must not: print, or show a secret (names of variables only).
+Called by: cli.plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from meshrun.plan.runs import compact_ids, compact_names, compact_range
+from meshrun.plan.values import NodePlan, Plan
+
+# Up to so many nodes each has a line of its own; beyond, like nodes share one.
+MAX_LINES = 32
+
+
+def render_plan(plan: Plan, sources: Mapping[str, tuple[str, str]] | None = None) -> str:
+    """The plan as a few tables, legible also for 1,024 hosts. `sources`: name → (value, where it came from)."""
+    sections = [_render_head(plan), _render_mesh(plan), _render_nodes(plan), *_render_extras(plan)]
+    if sources:
+        rows = [(name, value, source) for name, (value, source) in sources.items()]
+        sections.append("\n".join(_table(("option", "value", "from"), rows)))
+    return "\n\n".join(sections) + "\n"
+
+
+def _render_head(plan: Plan) -> str:
+    shape = " x ".join(f"{name}={size}" for name, size in plan.mesh.dims)
+    return (
+        f"{_count(plan.world_size, 'worker')} on {_count(len(plan.nodes), 'node')}: {shape}   plan {plan.fingerprint}"
+    )
+
+
+def _render_mesh(plan: Plan) -> str:
+    crosses, groups = dict(plan.crosses_nodes), dict(plan.groups)
+    rows = [
+        (name, str(size), str(len(groups[name])), "crosses nodes" if crosses[name] else "within a node")
+        for name, size in plan.mesh.dims
+    ]
+    return "\n".join(_table(("dim", "size", "groups", ""), rows))
+
+
+def _render_nodes(plan: Plan) -> str:
+    rows = [_node_row(plan, like) for like in _alike(plan.nodes)]
+    return "\n".join(_table(("node", "host", "slots", "devices", "ranks", "coordinates"), rows))
+
+
+def _alike(nodes: Sequence[NodePlan]) -> Iterator[list[NodePlan]]:
+    """Runs of neighbouring nodes with the same slots and devices; each alone while there are few."""
+    if len(nodes) <= MAX_LINES:
+        yield from ([node] for node in nodes)
+        return
+    for _, like in groupby(nodes, key=lambda node: (node.slots, node.devices)):
+        yield list(like)
+
+
+def _node_row(plan: Plan, nodes: Sequence[NodePlan]) -> tuple[str, ...]:
+    first, last = nodes[0], nodes[-1]
+    end = last.first_rank + last.slots - 1
+    slots = str(first.slots) if first is last else f"{first.slots} each"
+    return (
+        compact_range(first.node_rank, last.node_rank),
+        compact_names(node.host.name for node in nodes),
+        slots,
+        compact_ids(first.devices),
+        compact_range(first.first_rank, end),
+        _render_coords(plan, first.first_rank, end),
+    )
+
+
+def _render_coords(plan: Plan, first: int, last: int) -> str:
+    """`dp=0 tp=0-3` where the ranks fill a box of the mesh, else the first and the last coordinate."""
+    low, high = plan.workers[first].coords, plan.workers[last].coords
+    box = 1
+    for (_, a), (_, b) in zip(low, high, strict=True):
+        box *= max(0, b - a + 1)
+    if box == last - first + 1:
+        return " ".join(f"{name}={compact_range(a, b)}" for (name, a), (_, b) in zip(low, high, strict=True))
+    return f"{_spell(low)} ... {_spell(high)}"
+
+
+def _render_extras(plan: Plan) -> Iterator[str]:
+    mesh = plan.mesh
+    rows = [("view", name, " ".join(dims)) for name, dims in mesh.views]
+    rows += [("factoring", name, " x ".join(f"{dim}={n}" for dim, n in dims)) for name, dims in mesh.factorings]
+    rows += [("backend", dim, backend) for dim, backend in mesh.backend]
+    rows += [("time-out", dim, f"{seconds:g} s") for dim, seconds in mesh.timeout_s]
+    rows += [("device", mesh.device, "")] if mesh.device != "auto" else []
+    if rows:
+        yield "\n".join(_table(("mesh file", "", ""), rows))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [tuple(head), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _spell(coords: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"{name}={at}" for name, at in coords)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

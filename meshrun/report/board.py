@@ -1,0 +1,167 @@
+"""Owns: how far a run is (from its records), and the status line that says so.
+Must not: do I/O or read a clock; write to anything.
+Called by: report.terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from meshrun.plan.values import Plan
+from meshrun.report.show import render_ranks
+from meshrun.spec.values import Job
+from meshrun.watch.values import Record
+
+NAMED = 3  # so many missing hosts are named
+
+
+class Phase(Enum):
+    """What the status line says; in order."""
+
+    CONNECTING = "connecting"
+    STARTING = "starting"
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. `since` is when its phase began, in seconds of any steady clock."""
+
+    hosts: tuple[str, ...]
+    awaits_ready: bool = True  # False (a program): a worker that was spawned counts as running
+    only_node: int | None = None  # by hand, beyond node 0: nothing is heard of other nodes' ranks
+    phase: Phase = Phase.CONNECTING
+    since: float = 0.0
+    missing: frozenset[int] = field(default=frozenset())  # nodes that have not greeted
+    world_size: int = 0
+    waiting: frozenset[int] = field(default=frozenset())  # ranks not yet in the script
+    exited: int = 0
+    why: str = ""
+
+
+def begin_progress(job: Job, now: float) -> Progress:
+    """The state before anything happened."""
+    nodes = frozenset(range(len(job.hosts)))
+    own = job.by_hand.node_rank if job.by_hand and job.by_hand.node_rank else None
+    return Progress(tuple(host.name for host in job.hosts), job.form != "program", own, since=now, missing=nodes)
+
+
+def progress_after(progress: Progress, record: Record, now: float) -> Progress:
+    """The state after `record`; kinds that do not matter here leave it as it is."""
+    step = _STEPS.get(record.kind)
+    after = step(progress, record) if step else progress
+    return after if after.phase is progress.phase else replace(after, since=now)
+
+
+def progress_planned(progress: Progress, plan: Plan) -> Progress:
+    """The state once it is known which ranks there will be."""
+    ranks = frozenset(w.rank for w in plan.workers if progress.only_node in (None, w.node_rank))
+    return replace(progress, world_size=len(ranks), waiting=ranks)
+
+
+def _greeted(progress: Progress, record: Record) -> Progress:
+    return replace(progress, missing=progress.missing - {record.fields.get("node")})
+
+
+def _starting(progress: Progress, record: Record) -> Progress:
+    return replace(progress, phase=Phase.STARTING) if progress.phase is Phase.CONNECTING else progress
+
+
+def _arrived(progress: Progress, record: Record) -> Progress:
+    waiting = progress.waiting - {record.fields.get("rank")}
+    return _unless_stopping(replace(progress, waiting=waiting))
+
+
+def _spawned(progress: Progress, record: Record) -> Progress:
+    return _unless_stopping(progress) if progress.awaits_ready else _arrived(progress, record)
+
+
+def _exited(progress: Progress, record: Record) -> Progress:
+    return replace(_arrived(progress, record), exited=progress.exited + 1)
+
+
+def _stopping(progress: Progress, record: Record) -> Progress:
+    return replace(progress, phase=Phase.STOPPING, why=str(record.fields.get("why", "")))
+
+
+def _unless_stopping(progress: Progress) -> Progress:
+    if progress.phase is Phase.STOPPING:
+        return progress
+    return replace(progress, phase=Phase.WAITING if progress.waiting else Phase.RUNNING)
+
+
+_STEPS = {
+    "facts": _greeted,
+    "address": _starting,
+    "store": _starting,
+    "start": _starting,
+    "spawned": _spawned,
+    "ready": _arrived,
+    "exited": _exited,
+    "stop": _stopping,
+}
+
+
+def render_clock(seconds: float) -> str:
+    """`00:12:31`."""
+    whole = max(0, int(seconds))
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _render_connecting(progress: Progress) -> str:
+    total = len(progress.hosts)
+    missing = sorted(progress.missing)
+    names = ", ".join(progress.hosts[node] for node in missing[:NAMED])
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    rest = f": waiting for {names}{more}" if missing else ""
+    return f"connecting {total - len(missing)}/{total}{rest}"
+
+
+def _render_waiting(progress: Progress) -> str:
+    there = progress.world_size - len(progress.waiting)
+    return f"started {there}/{progress.world_size}: waiting for ranks {render_ranks(progress.waiting)}"
+
+
+def _render_running(progress: Progress) -> str:
+    ended = f", {progress.exited} ended" if progress.exited else ""
+    return f"running, {progress.world_size} ranks{ended}"
+
+
+def _render_stopping(progress: Progress) -> str:
+    return f"stopping: {progress.why}" if progress.why else "stopping"
+
+
+_TEXTS = {
+    Phase.CONNECTING: _render_connecting,
+    Phase.STARTING: lambda progress: f"starting {progress.world_size} ranks",
+    Phase.WAITING: _render_waiting,
+    Phase.RUNNING: _render_running,
+    Phase.STOPPING: _render_stopping,
+}
+
+
+def render_board(progress: Progress, width: int, now: float) -> str:
+    """The status line, no wider than `width` cells: `meshrun 00:12:31 running, 8 ranks`."""
+    return fit(f"meshrun {render_clock(now - progress.since)} {_TEXTS[progress.phase](progress)}", width)
+
+
+def _cells(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fit(text: str, width: int) -> str:
+    """`text` cut to `width` terminal cells, with an ellipsis where it was cut."""
+    if sum(map(_cells, text)) <= width:
+        return text
+    used, kept = 1, []
+    for char in text:
+        used += _cells(char)
+        if used > width:
+            break
+        kept.append(char)
+    return "".join(kept) + "…" if width > 0 else ""

@@ -1,0 +1,172 @@
+"""Owns: everything a run shows and stores, behind one object; which bytes are settled (stored and shown).
+Must not: decide anything about the run, or make the loop wait for a disk or a screen.
+Called by: cli (makes it), watch.loop (its `perform`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshrun.errors import InputError
+from meshrun.plan.describe import describe_plan
+from meshrun.plan.values import Plan
+from meshrun.report.pump import Pump
+from meshrun.report.show import check_show, parse_show, selects
+from meshrun.report.store import RunDirectory
+from meshrun.report.stream import Console
+from meshrun.report.summary import Tail, make_summary, render_summary
+from meshrun.report.terminal import open_terminal
+from meshrun.spec.values import Job
+from meshrun.watch.values import Emit, Failure, Note, Outcome, Planned, Record, RunResult
+from meshrun.wire import STDERR, STDOUT
+
+STOPPED_STALL_S = 2.0  # a user who stopped the run does not wait longer for a screen that does not move
+DISK_STALL_S = 10.0
+
+
+class Settled:
+    """Bytes of each node that were stored and also shown; tells `consumed(node, count)` as both have happened."""
+
+    def __init__(self, consumed: Callable[[int, int], None]) -> None:
+        self._consumed = consumed
+        self._lock = threading.Lock()
+        self._lead: dict[int, int] = {}  # per node: bytes stored minus bytes shown
+
+    def stored(self, node: int, count: int) -> None:
+        """So many more bytes are in the run directory (or lost to a full disk)."""
+        self._add(node, count, 1)
+
+    def shown(self, node: int, count: int) -> None:
+        """So many more bytes are on the screen (or were not selected)."""
+        self._add(node, count, -1)
+
+    def _add(self, node: int, count: int, sign: int) -> None:
+        with self._lock:
+            lead = self._lead.get(node, 0) * sign
+            self._lead[node] = (lead + count) * sign
+        both = min(count, -lead)
+        if both > 0:
+            self._consumed(node, both)
+
+
+class Report:
+    """Takes the loop's actions for people: `Planned`, `Emit`, `Note`, `Record`; at the end the result."""
+
+    def __init__(
+        self,
+        job: Job,
+        consumed: Callable[[int, int], None],
+        reader_gone: Callable[[], None],
+        out_fd: int = 1,
+        err_fd: int = 2,
+    ) -> None:
+        """Make the run directory. `consumed` and `reader_gone` are called from other threads.
+
+        Raises InputError: a bad `--show`, a run directory that cannot be made."""
+        self._job = job
+        self._show = parse_show(job.show)
+        check_show(self._show, [name for name, _ in job.mesh.dims] if job.mesh else ["dp"])
+        self._plan: Plan | None = None
+        self._hidden: frozenset[int] = frozenset()
+        self._settled = Settled(consumed)
+        terminal = open_terminal(job, out_fd, err_fd, os.environ, time.monotonic())
+        self._console = Console(out_fd, err_fd, self._settled.shown, reader_gone, terminal)
+        self._directory = RunDirectory(job.log_dir, self._warn)
+        self._make_directory()
+        self._disk = Pump("meshrun-store", self._store)
+
+    def perform(self, action: Planned | Emit | Note | Record) -> None:
+        """Store and show one action; never blocks and never raises."""
+        if type(action) is Emit:
+            self._disk.put(action)
+            if action.rank in self._hidden:
+                self._settled.shown(action.node, len(action.data))
+            else:
+                self._console.put(action)
+        elif type(action) is Note:
+            self._note(action)
+        elif type(action) is Planned:
+            self._planned(action)
+        elif type(action) is Record:
+            self._disk.put((time.time(), action))
+            self._console.put(action)
+
+    def finish(self, result: RunResult) -> dict[str, Any]:
+        """Store and show what is left, write summary.json (returned), and the last block to stderr.
+
+        Waits for a slow reader; gives up only if the run was stopped and nothing moves for two seconds."""
+        stopped = result.outcome is Outcome.STOPPED
+        stored = self._disk.finish(DISK_STALL_S)
+        summary = make_summary(result, self._plan, self._job.run_id)
+        tails: dict[int, Tail] = {}
+        if stored:
+            self._directory.write_json("summary.json", summary)
+            tails = self._tails(result.first)
+            self._directory.close()
+        else:
+            self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
+        block = render_summary(result, self._plan, self._job.run_id, self._job.log_dir, tails)
+        self._console.finish(block.encode("utf-8", "surrogateescape"), STOPPED_STALL_S if stopped else None)
+        if self._disk.error:
+            raise self._disk.error
+        return summary
+
+    def _make_directory(self) -> None:
+        try:
+            self._directory.make()
+        except InputError:
+            self._console.finish(b"", STOPPED_STALL_S)
+            raise
+
+    def _planned(self, action: Planned) -> None:
+        self._plan = action.plan
+        self._hidden = frozenset(w.rank for w in action.plan.workers if not selects(self._show, w))
+        self._disk.put(action)
+        self._console.put(action)
+        if len(self._hidden) == action.plan.world_size:
+            self._warn(f"--show {self._job.show} selects no rank of this run; the run directory has all output")
+
+    def _note(self, note: Note) -> None:
+        self._disk.put((time.time(), Record("note", {"level": note.level, "text": note.text})))
+        if note.level != "info" or not self._job.quiet:
+            text = note.text if note.text.startswith("meshrun: ") else f"meshrun: {note.text}"
+            self._console.put(f"{text}\n".encode("utf-8", "surrogateescape"))
+
+    def _warn(self, text: str) -> None:
+        self._console.put(f"meshrun: warning: {text}\n".encode("utf-8", "surrogateescape"))
+
+    def _tails(self, first: Failure | None) -> dict[int, Tail]:
+        if not first or not self._is_ours(first.node_rank):
+            return {}
+        return {first.rank: Tail(self._directory.tail(first.rank, STDOUT), self._directory.tail(first.rank, STDERR))}
+
+    def _is_ours(self, node_rank: int) -> bool:
+        """By hand, each node shows and stores its own ranks only."""
+        return self._job.by_hand is None or self._job.by_hand.node_rank == node_rank
+
+    def _store(self, batch: Sequence[Any]) -> None:
+        """In the disk thread: the output of a batch takes one write a file."""
+        pieces: dict[tuple[int, int], list[bytes]] = {}
+        counts: dict[int, int] = {}
+        try:
+            for item in batch:
+                if type(item) is Emit:
+                    pieces.setdefault((item.rank, item.stream), []).append(item.data)
+                    counts[item.node] = counts.get(item.node, 0) + len(item.data)
+                else:
+                    self._store_other(item)
+            for (rank, stream), data in pieces.items():
+                self._directory.write(rank, stream, b"".join(data))
+        finally:
+            for node, count in counts.items():
+                self._settled.stored(node, count)
+
+    def _store_other(self, item: Planned | tuple[float, Record]) -> None:
+        if isinstance(item, Planned):
+            self._directory.write_json("plan.json", describe_plan(item.plan))
+            self._directory.touch(w.rank for w in item.plan.workers if self._is_ours(w.node_rank))
+        else:
+            self._directory.write_event(item[0], item[1].kind, item[1].fields)

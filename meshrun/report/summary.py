@@ -1,0 +1,262 @@
+"""Owns: what is said about a run that has ended: summary.json for programs, the last block for people.
+Must not: do I/O; decide what happened (the result says it).
+Called by: report.report, cli."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshrun.errors import CauseKind
+from meshrun.plan.values import Plan, WorkerPlan
+from meshrun.report.show import render_ranks
+from meshrun.watch.values import Failure, NodeCause, Outcome, RunResult
+
+WIDTH = 110
+MESSAGE_LINES = 20
+NOISE_LINES = 10
+
+# The nodes are Linux, whatever the launcher runs on.
+_SIGNALS = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
+    "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
+_OOM = {
+    "yes": "by the kernel's out-of-memory killer (OOM killer: yes); the memory of the host or the cgroup was used up",
+    "no": "not by the kernel's out-of-memory killer (OOM killer: no)",
+    "unknown": "whether by the kernel's out-of-memory killer could not be found out (OOM killer: unknown)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last lines that a rank wrote, from its files."""
+
+    stdout: Sequence[str] = ()
+    stderr: Sequence[str] = ()
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9, as Linux counts them."""
+    names = _SIGNALS.split()
+    return f"SIG{names[number - 1]}" if 0 < number <= len(names) else f"signal {number}"
+
+
+def find_worker(plan: Plan | None, rank: int) -> WorkerPlan | None:
+    """The worker of `rank`, if there is a plan and it has it."""
+    return next((worker for worker in plan.workers if worker.rank == rank), None) if plan else None
+
+
+# ---- summary.json ----
+
+
+def make_summary(result: RunResult, plan: Plan | None, run_id: str) -> dict[str, Any]:
+    """The content of summary.json, version 1."""
+    return {
+        "summary_version": 1,
+        "run_id": run_id,
+        "outcome": result.outcome.value,
+        "exit_code": result.exit_code,
+        "attempt": result.attempt,
+        "first_failure": _describe_failure(result.first, plan) if result.first else None,
+        "followed": sorted(result.followed),
+        "reason": result.reason or None,
+        "world_size": plan.world_size if plan else None,
+        "causes": [_describe_cause(item) for item in result.causes],
+        "stacks": [{"rank": rank, "text": text} for rank, text in result.stacks],
+        "left": [{"node_rank": node, "process": process} for node, process in result.left],
+    }
+
+
+def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
+    worker = find_worker(plan, failure.rank)
+    raised = failure.exception
+    exception = raised and {"type": raised.type, "message": raised.message, "file": raised.file, "line": raised.line}
+    return {
+        "rank": failure.rank,
+        "node_rank": failure.node_rank,
+        "host": worker.host if worker else None,
+        "local_rank": worker.local_rank if worker else None,
+        "device": worker.device if worker else None,
+        "coords": dict(worker.coords) if worker else {},
+        "kind": failure.kind,
+        "exit_code": failure.exit_code,
+        "signal": failure.signal or None,
+        "signal_name": signal_name(failure.signal) if failure.signal else None,
+        "oom": failure.oom or None,
+        "exception": exception,
+    }
+
+
+def _describe_cause(item: NodeCause) -> dict[str, Any]:
+    cause = item.cause
+    return {
+        "node_rank": item.node,
+        "host": item.host,
+        "kind": cause.kind.value,
+        "message": cause.message,
+        "hint": cause.hint,
+        "noise": item.noise,
+    }
+
+
+# ---- the last block ----
+
+
+def render_summary(
+    result: RunResult, plan: Plan | None, run_id: str, log_dir: str, tails: Mapping[int, Tail] | None = None
+) -> str:
+    """The last block on the screen, lines ended by a newline; "" for a run that succeeded and left nothing.
+
+    `tails` has the ranks whose files are in `log_dir` (by hand: this node's). The first rank named is the one that
+    failed first; quoted lines are unchanged but for indentation."""
+    lines: list[str] = []
+    if result.outcome is Outcome.FAILED and result.first:
+        lines += _render_failure(result, result.first, plan, tails or {})
+    elif result.outcome is not Outcome.SUCCEEDED:
+        lines += _render_end(result, plan)
+    if result.left:
+        lines += _render_left(result, plan)
+    if not lines:
+        return ""
+    lines += _render_logs(result, log_dir, run_id, tails or {})
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _indent(texts: Iterable[str], by: int) -> list[str]:
+    return [f"{' ' * by}{line}" for text in texts for line in text.split("\n")]
+
+
+def _render_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {render_ranks(ranks)}"
+
+
+def _field(name: str, text: str) -> str:
+    return f"  {name + ':':<11}{text}"
+
+
+def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails: Mapping[int, Tail]) -> list[str]:
+    lines = [f"meshrun: rank {first.rank} failed first: {_render_how(first)}"]
+    lines += _render_place(first, plan)
+    if first.signal == 9:
+        lines.append(_field("killed", _OOM.get(first.oom, _OOM["unknown"])))
+    lines += _render_exception(first)
+    lines += _render_tail(tails.get(first.rank, Tail()))
+    followed = [rank for rank in result.followed if rank != first.rank]
+    if followed:
+        lines.append(_field("followed", f"{_render_ranks(followed)} (failed or stopped after it)"))
+    if result.causes:
+        lines += ["  hosts with a problem of their own:", *_render_causes(result.causes)]
+    return lines
+
+
+def _render_how(first: Failure) -> str:
+    phase = first.exception.phase if first.exception else ""
+    where = " while the process groups and the mesh were built" if "init" in (first.kind, phase) else ""
+    if first.signal:
+        return f"killed by {signal_name(first.signal)} (exit code {first.exit_code}){where}"
+    return f"exit code {first.exit_code}{where}"
+
+
+def _render_place(first: Failure, plan: Plan | None) -> list[str]:
+    worker = find_worker(plan, first.rank)
+    if not worker:
+        return [_field("where", f"node {first.node_rank}")]
+    coords = ",".join(f"{name}={value}" for name, value in worker.coords)
+    place = f"{worker.host} (node {worker.node_rank}), local rank {worker.local_rank}, device {worker.device}"
+    return [*([_field("mesh", coords)] if coords else []), _field("where", place)]
+
+
+def _render_exception(first: Failure) -> list[str]:
+    raised = first.exception
+    if not raised:
+        return []
+    message = raised.message.split("\n")
+    hidden = len(message) - MESSAGE_LINES
+    if hidden > 0:
+        message = [*message[:MESSAGE_LINES], f"... and {hidden} more lines"]
+    head = f"{raised.type}: {message[0]}" if message[0] else raised.type
+    lines = [_field("exception", head), *_indent(message[1:], 13)]
+    if raised.file:
+        lines.append(_field("at", f"{raised.file}:{raised.line}"))
+    return [*lines, *_indent(raised.lines, 4)]
+
+
+def _render_tail(tail: Tail) -> list[str]:
+    lines = []
+    for name, texts in (("stdout", tail.stdout), ("stderr", tail.stderr)):
+        if texts:
+            lines += [f"  last lines on {name}:", *_indent(texts, 4)]
+    return lines
+
+
+def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
+    """A run that was stopped or lost: the reason, the hosts with their causes, the stacks of ranks that hang."""
+    lines = []
+    if result.reason:
+        lines.append(
+            f"meshrun: the run {'was stopped' if result.outcome is Outcome.STOPPED else 'failed'}: {result.reason}"
+        )
+    if result.causes:
+        lines += [*([] if lines else [_render_headline(result.causes, plan)]), *_render_causes(result.causes)]
+    if result.first:
+        lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
+        lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
+    return (lines or [f"meshrun: the run failed (exit code {result.exit_code})"]) + _render_stacks(result.stacks)
+
+
+def _render_headline(causes: Sequence[NodeCause], plan: Plan | None) -> str:
+    count = len({item.node for item in causes})
+    kinds = {item.cause.kind for item in causes}
+    hosts = f"{count} of {len(plan.nodes)} hosts" if plan else f"{count} host{'s' if count > 1 else ''}"
+    if kinds == {CauseKind.LOST}:
+        return f"meshrun: the run was stopped: {hosts} lost"
+    if kinds & {CauseKind.LOST, CauseKind.AGENT, CauseKind.STORE}:
+        return f"meshrun: the run failed: a problem on {hosts}"
+    return f"meshrun: the run did not start: {hosts} cannot take part"
+
+
+def _render_causes(causes: Sequence[NodeCause]) -> list[str]:
+    """Hosts with the same cause together, in order of the first of each."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for item in causes:
+        key = (item.cause, item.noise.strip())
+        groups.setdefault(key, []).append(item.host or f"node {item.node}")
+    lines = []
+    for (cause, noise), hosts in groups.items():
+        lines += _indent(_wrap(", ".join(hosts)), 2)
+        lines += _indent([cause.message], 6)
+        lines += _indent([f"hint: {cause.hint}"], 6) if cause.hint else []
+        lines += ["      it said:", *_indent(noise.split("\n")[-NOISE_LINES:], 8)] if noise else []
+    return lines
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _render_stacks(stacks: Sequence[tuple[int, str]]) -> list[str]:
+    """Python stacks, equal ones once, in order of their first rank."""
+    groups: dict[str, list[int]] = {}
+    for rank, text in sorted(stacks):
+        groups.setdefault(text.rstrip(), []).append(rank)
+    lines = []
+    for text, ranks in groups.items():
+        lines += [f"  stack of {_render_ranks(ranks)}:", *_indent([text], 4)]
+    return lines
+
+
+def _render_left(result: RunResult, plan: Plan | None) -> list[str]:
+    hosts = {node.node_rank: node.host.name for node in plan.nodes} if plan else {}
+    head = "meshrun: these processes could not be ended (pid, name, state); look for them on their host:"
+    return [head, *(f"  {hosts.get(node, f'node {node}')}: {process}" for node, process in result.left)]
+
+
+def _render_logs(result: RunResult, log_dir: str, run_id: str, tails: Mapping[int, Tail]) -> list[str]:
+    if not log_dir:
+        return [_field("run", run_id)]
+    first = result.first
+    files = f" (rank{first.rank}.out, rank{first.rank}.err)" if first and first.rank in tails else ""
+    return [_field("logs", f"{log_dir}{files}")]

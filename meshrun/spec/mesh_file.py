@@ -1,0 +1,183 @@
+"""Owns: mesh.yaml: its text → `MeshSpec`, or every problem in it at once, each with file:line:column.
+Must not: read files; what makes a mesh sound is `spec.mesh`'s.
+Called by: spec.job, cli."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
+
+from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.mesh import Path, check_spec, is_name, read_size, size_problem
+from meshrun.spec.nodes import Mark, compose_nodes, mark_of, problem_at
+from meshrun.spec.values import MeshSpec
+
+KEYS = ("dims", "within_node", "views", "factorings", "backend", "timeout_s", "device")
+MAX_TIMEOUT_S = 31_536_000.0
+_BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*")
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+V = TypeVar("V")
+
+
+def parse_mesh_file(data: bytes, source: str) -> MeshSpec:
+    """The mesh of a mesh.yaml (DESIGN §5). `source` is how the user named the file.
+
+    Raises InputError with every problem: YAML errors, tags, aliases, repeated or unknown keys, wrong types and
+    meshes that cannot be."""
+    root, problems, lines = compose_nodes(data, source)
+    reader = _Reader(source, lines, problems)
+    spec = reader.read(root)
+    if reader.problems:
+        raise InputError(sorted(reader.problems, key=_position))
+    return spec
+
+
+def _position(problem: Problem) -> tuple[int, int]:
+    return (problem.place.line, problem.place.column) if problem.place else (0, 0)
+
+
+class _Reader:
+    """Walks the nodes, keeps each path's mark, and collects problems."""
+
+    def __init__(self, source: str, lines: Sequence[str], problems: Iterable[Problem]) -> None:
+        self.source, self.lines, self.problems = source, lines, list(problems)
+        self.marks: dict[Path, Mark] = {}
+
+    def refuse(self, mark: Mark, message: str, hint: str = "") -> None:
+        self.problems.append(problem_at(self.source, self.lines, mark, message, hint))
+
+    def read(self, root: Node | None) -> MeshSpec:
+        place = Place(self.source, 1, 1)
+        top = self.mapping((), root, "the file", "mesh: {dims: {dp: 2, tp: 4}}", ("mesh",))
+        if "mesh" not in top:
+            if not self.problems:
+                self.refuse(Mark(0, 0), "no mesh in it", "mesh: {dims: {dp: 2, tp: 4}}")
+            return MeshSpec((), place=place)
+        mesh = self.mapping((), top["mesh"], "mesh", "mesh: {dims: {dp: 2, tp: 4}}", KEYS)
+        spec = self._spec(mesh, place)
+        if "dims" not in mesh and not self.problems:
+            self.refuse(mark_of(top["mesh"]), "the mesh has no dims", "dims: {dp: 2, tp: 4}")
+        if not self.problems:
+            for path, message, hint in check_spec(spec):
+                self.refuse(self.marks.get(path) or self.marks[path[:1]], message, hint)
+        return spec
+
+    def _spec(self, mesh: dict[str, Node], place: Place) -> MeshSpec:
+        def section(key: str, read: Callable[[Path, Node], V]) -> tuple[tuple[str, V], ...]:
+            return self.pairs((key,), mesh[key], read) if key in mesh else ()
+
+        return MeshSpec(
+            dims=section("dims", self.size),
+            within_node=self.names(("within_node",), mesh["within_node"]) if "within_node" in mesh else (),
+            views=section("views", self.names),
+            factorings=section("factorings", self.sizes),
+            backend=section("backend", self.backend),
+            timeout_s=section("timeout_s", self.seconds),
+            device=self.text(("device",), mesh["device"]) if "device" in mesh else "auto",
+            place=place,
+        )
+
+    def mapping(
+        self, path: Path, node: Node | None, what: str, hint: str, known: tuple[str, ...] = ()
+    ) -> dict[str, Node]:
+        """The entries of a mapping; anything else, repeated keys and unknown keys are refused."""
+        if not isinstance(node, MappingNode):
+            if node is not None:
+                self.refuse(mark_of(node), f"{what} must be a mapping", hint)
+            return {}
+        entries: dict[str, Node] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, ScalarNode) else ""
+            if not isinstance(key, ScalarNode) or not name.isprintable():
+                self.refuse(mark_of(key), "a key must be a name", hint)
+            elif name in entries:
+                self.refuse(mark_of(key), f"the key {name[:60]} stands twice in {what}")
+            elif known and name not in known:
+                self.refuse(mark_of(key), f"unknown key {name[:60]}", _nearest(name, known))
+            else:
+                entries[name] = value
+                self.marks[_under(path, name)] = mark_of(key)
+        return entries
+
+    def pairs(self, path: Path, node: Node, read: Callable[[Path, Node], V]) -> tuple[tuple[str, V], ...]:
+        """A mapping from names to values that `read` reads."""
+        entries = self.mapping(path, node, path[-1], _example(path))
+        for name in entries:
+            if not is_name(name):
+                self.refuse(self.marks[_under(path, name)], f"'{name[:60]}' is not a name", "letters, digits and _")
+        return tuple((name, read((*path, name), value)) for name, value in entries.items())
+
+    def sizes(self, path: Path, node: Node) -> tuple[tuple[str, int | None], ...]:
+        return self.pairs(path, node, self.size)
+
+    def size(self, path: Path, node: Node) -> int | None:
+        text = self.scalar(node, f"the size of {path[-1]}", "a number, or auto")
+        problem = size_problem(text) if text is not None else None
+        if problem is None and text is not None and text.isdigit() and _quoted(node):
+            problem = f"the size of {path[-1]} is text here", "write the number without quotes"
+        if problem is not None:
+            self.refuse(mark_of(node), *problem)
+        return read_size(text) if text is not None and problem is None else None
+
+    def names(self, path: Path, node: Node) -> tuple[str, ...]:
+        if not isinstance(node, SequenceNode):
+            self.refuse(mark_of(node), f"{path[-1]} must be a list of dims", "as in [dp, tp]")
+            return ()
+        for index, item in enumerate(node.value):
+            self.marks[_under(path, str(index))] = mark_of(item)
+        return tuple(self.scalar(item, "an entry", "the name of a dim") or "" for item in node.value)
+
+    def backend(self, path: Path, node: Node) -> str:
+        text = self.text(path, node)
+        if text and not _BACKEND.fullmatch(text):
+            self.refuse(mark_of(node), f"'{text[:60]}' is not a backend", "as in gloo, nccl or cpu:gloo,cuda:nccl")
+        return text
+
+    def seconds(self, path: Path, node: Node) -> float:
+        text = self.scalar(node, f"the time-out of {path[-1]}", "seconds, as in 60")
+        if text is None:
+            return 0.0
+        value = float(text[:30]) if _SECONDS.fullmatch(text) and not _quoted(node) else math.nan
+        if not 0 < value <= MAX_TIMEOUT_S:
+            self.refuse(mark_of(node), f"'{text[:60]}' is not a number of seconds", "more than 0, as in 60")
+        return value
+
+    def text(self, path: Path, node: Node) -> str:
+        return self.scalar(node, path[-1], "one word") or ""
+
+    def scalar(self, node: Node, what: str, hint: str) -> str | None:
+        """The text of a scalar; a list, a mapping or nothing is refused."""
+        if isinstance(node, ScalarNode) and node.value.isprintable() and node.value:
+            return str(node.value)
+        self.refuse(mark_of(node), f"{what} is missing or not one value", hint)
+        return None
+
+
+def _under(path: Path, name: str) -> Path:
+    return (*path, name)
+
+
+def _quoted(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.style is not None
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name[:40].lower(), known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"the keys are {' '.join(known)}"
+
+
+def _example(path: Path) -> str:
+    examples: dict[str, Any] = {
+        "dims": "{dp: 2, tp: 4}",
+        "views": "{dp_tp: [dp, tp]}",
+        "factorings": "{expert: {edp: auto, ep: 4}}",
+        "backend": "{dp: gloo}",
+        "timeout_s": "{default: 600, tp: 60}",
+    }
+    return f"as in {path[0]}: {examples.get(path[0], '')}"

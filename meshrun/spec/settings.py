@@ -1,0 +1,174 @@
+"""Owns: texts of options from four sources → one checked value each, and where it came from.
+Must not: read files or the environment itself; both come as arguments.
+Called by: cli.request."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.options import BY_NAME, OPTIONS, Kind, Option
+
+Settings = Mapping[str, Any]
+Sources = Mapping[str, str]
+
+INSIDE = "MESHRUN_RUN_ID"
+# Variables of ours that are no options: what workers find, and what developers set.
+_OURS = ("MESHRUN_DEBUG", "MESHRUN_COORDS", "MESHRUN_MARK", INSIDE)
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option's text as one source has it; `texts` has several only for options that may repeat."""
+
+    name: str
+    texts: tuple[str, ...]
+    source: str  # "command line" | "job file FILE:LINE" | "environment MESHRUN_X"
+    place: Place
+    line_text: str = ""
+
+
+def from_command_line(pairs: Iterable[tuple[str, str]]) -> dict[str, Given]:
+    """What `split_argv` found; of an option given twice the last counts, as with ssh, unless it may repeat."""
+    found: dict[str, Given] = {}
+    for name, text in pairs:
+        several = BY_NAME[name].kind is Kind.MULTI and name in found
+        before = found[name].texts if several else ()
+        found[name] = Given(name, (*before, text), "command line", Place(f"--{name}"))
+    return found
+
+
+def from_environ(environ: Mapping[str, str]) -> dict[str, Given]:
+    """`MESHRUN_<OPTION>` variables; none inside a run, whose workers find variables of that run under such names.
+
+    Raises InputError for a name that is nearly an option's."""
+    if environ.get(INSIDE):
+        return {}
+    by_variable = {option.variable: option for option in OPTIONS}
+    found: dict[str, Given] = {}
+    problems: list[Problem] = []
+    for variable, text in environ.items():
+        option = by_variable.get(variable)
+        if option and text:
+            texts = tuple(text.splitlines()) if option.kind is Kind.MULTI else (text,)
+            found[option.name] = Given(option.name, texts, f"environment {variable}", Place(variable))
+        elif not option and variable.startswith("MESHRUN_") and variable not in _OURS:
+            problems += _misspelled(variable, by_variable)
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
+    close = difflib.get_close_matches(variable, list(known), 1, 0.9)
+    return [Problem(f"unknown variable {variable}", hint=f"did you mean {close[0]}?")] if close else []
+
+
+def merge_settings(
+    command_line: Mapping[str, Given], job_file: Mapping[str, Given], environ: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every option's value and its source: command line > job file > environment > default (DESIGN §4).
+
+    Keys are the names of `OPTIONS`. Seconds are floats, counts ints, repeatable options tuples, `None` is "not said".
+    Raises InputError with every bad value, also those that a stronger source hides."""
+    layers = (from_environ(environ), job_file, command_line)
+    values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
+    sources = dict.fromkeys(values, "default")
+    problems: list[Problem] = []
+    for layer in layers:
+        for name, given in layer.items():
+            try:
+                values[name], sources[name] = parse_value(BY_NAME[name], given), given.source
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return values, sources
+
+
+def parse_value(option: Option, given: Given) -> Any:
+    """One option's value. Raises InputError that names the option, its source and what would do."""
+    if option.kind is Kind.MULTI:
+        return given.texts
+    return _PARSERS[option.kind](option, given)
+
+
+def _wrong(given: Given, wanted: str, hint: str = "") -> InputError:
+    message = f"{wanted}, got {given.texts[0][:80]!r}" if given.texts[0] else f"{wanted}, got nothing"
+    return InputError(Problem(message, given.place, given.line_text, hint))
+
+
+def _text(option: Option, given: Given) -> str:
+    if not given.texts[0].strip() and option.default != "":
+        raise _wrong(given, f"a value is needed ({option.metavar})")
+    if "\0" in given.texts[0]:
+        raise _wrong(given, "a zero byte cannot be passed on")
+    return given.texts[0]
+
+
+def _count(option: Option, given: Given) -> int | None:
+    text = given.texts[0]
+    if option.name == "nproc-per-node" and text in ("auto", "gpu", "cpu"):
+        return _processes(given)
+    digits = text.isascii() and text.isdigit() and len(text) <= 9
+    if not digits or not option.least <= int(text) <= option.most:
+        hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else ""
+        raise _wrong(given, f"a whole number is needed, {option.least:.0f} to {option.most:.0f}", hint)
+    return int(text)
+
+
+_ELASTIC_HINT = "the number of nodes is fixed for a run; say one number"
+_PROCESSES_HINT = {
+    "gpu": "leave it out: one worker for each accelerator found; --device cuda makes that a must",
+    "cpu": "say the number, for this machine --nproc-per-node $(nproc)",
+}
+
+
+def _processes(given: Given) -> int | None:
+    """torchrun's words: `auto` is what we do anyway (None); the other two would mean something else here."""
+    if given.texts[0] == "auto":
+        return None
+    raise _wrong(given, "a whole number is needed, 1 or more", _PROCESSES_HINT[given.texts[0]])
+
+
+def _seconds(option: Option, given: Given) -> float:
+    text = given.texts[0].strip().removesuffix("s")
+    try:
+        seconds = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        seconds = math.nan
+    least = 0.0 if option.least == 0 else 0.001
+    if not (math.isfinite(seconds) and least <= seconds):
+        raise _wrong(given, "seconds are needed, " + ("0 or more" if not least else "more than 0"))
+    return seconds
+
+
+def _flag(option: Option, given: Given) -> bool:
+    word = given.texts[0].strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise _wrong(given, "true or false is needed")
+    return word in _TRUE
+
+
+def _choice(option: Option, given: Given) -> str:
+    word = given.texts[0]
+    if word not in option.choices:
+        close = difflib.get_close_matches(word, option.choices, 1, 0.6)
+        raise _wrong(
+            given, f"one of {', '.join(option.choices)} is needed", f"did you mean {close[0]}?" if close else ""
+        )
+    return word
+
+
+_PARSERS: dict[Kind, Callable[[Option, Given], Any]] = {
+    Kind.TEXT: _text,
+    Kind.COUNT: _count,
+    Kind.SECONDS: _seconds,
+    Kind.FLAG: _flag,
+    Kind.CHOICE: _choice,
+}

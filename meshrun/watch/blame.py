@@ -1,0 +1,97 @@
+"""Owns: which failure came first: what a worker's end means, and whether it only followed another's.
+Must not: do I/O or read a clock; times come in as numbers.
+Called by: watch.running, watch.ending, watch.relay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from meshrun.watch.values import Failure, RaisedException
+from meshrun.wire import Exited, Raised
+
+_BROKEN = r"connection closed|connection reset|broken pipe|connection refused|connectFullMesh|socket closed"
+
+# A broken connection between ranks, as the layers below torch say it. Each alone names its layer, so that a user's own
+# ConnectionResetError from a web service is never taken for one (texts: torch 2.5 to 2.13, NCCL 2.2x, gloo).
+_BETWEEN_RANKS = re.compile(
+    r"gloo[/\\:.\w]*[^\n]*(?:" + _BROKEN + r")"
+    r"|(?:" + _BROKEN + r")[^\n]*\bgloo\b"
+    r"|gloo::IoException"
+    r"|Gloo connectFullMesh failed"
+    r"|remote process exit"
+    r"|ncclRemoteError"
+    r"|NCCL communicator was aborted"
+    r"|connection closed by remote peer"
+    r"|store->get\([^\n]*got error"
+    r"|reached monitoredBarrier, but received errors",
+    re.IGNORECASE,
+)
+
+# What torch's own network exceptions say about a peer or a store that went away.
+_STORE_GONE = re.compile(_BROKEN + r"|failed to recv|recvValue|sendBytes failed|remote server shutdown", re.IGNORECASE)
+_TORCH_NETWORK = frozenset({"DistNetworkError", "DistBackendError", "DistStoreError", "DistError"})
+
+
+def _is_torch_network(type_name: str) -> bool:
+    module, _, name = type_name.rpartition(".")
+    return name in _TORCH_NETWORK and module.startswith("torch")
+
+
+def is_follower(exception: RaisedException) -> bool:
+    """True if this exception is a broken connection to another rank: some other rank failed first (DESIGN §7).
+
+    A time-out is none: nobody else need have failed. The traceback counts too, since frameworks wrap the error."""
+    if _is_torch_network(exception.type) and _STORE_GONE.search(exception.message):
+        return True
+    return bool(_BETWEEN_RANKS.search(exception.message) or _BETWEEN_RANKS.search(exception.traceback))
+
+
+def make_raised_failure(node: int, message: Raised, now: float) -> Failure:
+    """The failure that an exception record tells of. `now`: when it came, on the launcher's clock."""
+    exception = RaisedException(
+        type=message.type,
+        message=message.message,
+        file=message.file,
+        line=message.line,
+        lines=message.lines,
+        traceback=message.traceback,
+        phase=message.phase,
+    )
+    return Failure(
+        rank=message.rank,
+        node_rank=node,
+        when=now - message.age_s,
+        kind="init" if message.phase == "init" else "exception",
+        exit_code=message.exit_code or 1,
+        exception=exception,
+        follower=is_follower(exception),
+    )
+
+
+def make_exit_failure(node: int, message: Exited, now: float) -> Failure | None:
+    """The failure that a worker's end is; None for exit code 0 and for an end that our own Stop brought about."""
+    if message.stopped or not (message.exit_code or message.signal):
+        return None
+    return Failure(
+        rank=message.rank,
+        node_rank=node,
+        when=now - message.age_s,
+        kind="signal" if message.signal else "exit",
+        exit_code=128 + message.signal if message.signal else message.exit_code,
+        signal=message.signal,
+        oom=message.oom,
+    )
+
+
+def find_first(failures: Iterable[Failure]) -> Failure | None:
+    """The earliest failure; broken connections to a peer rank below any other (DESIGN §7, fine print of endings)."""
+    return min(failures, key=lambda f: (f.follower, f.when, f.rank), default=None)
+
+
+def describe_failure(failure: Failure) -> str:
+    """A few words for a live remark: `failed with exit code 3`, `was killed by signal 9`, `failed: ValueError: x`."""
+    if failure.exception is not None:
+        text = f"{failure.exception.type}: {failure.exception.message}".splitlines()[0]
+        return f"failed: {text[:200]}"
+    return f"was killed by signal {failure.signal}" if failure.signal else f"failed with exit code {failure.exit_code}"

@@ -1,0 +1,104 @@
+"""Owns: the moment when every node has greeted: are they fit, what is the plan, and who gets which part of it.
+Must not: do I/O or read a clock.
+Called by: watch.greeting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from meshrun import wire
+from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
+from meshrun.plan.checks import check_facts, check_script
+from meshrun.plan.describe import describe_plan
+from meshrun.plan.orders import make_assign
+from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.values import Plan
+from meshrun.spec.values import Host, Job
+from meshrun.watch.address import seek_address
+from meshrun.watch.ending import add_cause, halt_run
+from meshrun.watch.model import Halt, Step
+from meshrun.watch.phases import Turn
+from meshrun.watch.values import Outcome, Planned, Send
+
+
+def make_run_plan(job: Job, hosts: Sequence[Host], slots: Sequence[int], found: Sequence[tuple[str, ...]]) -> Plan:
+    """The plan for these slots and the accelerators found. Raises InputError."""
+    devices = [devices_of(*node) for node in zip(hosts, slots, found, strict=True)]
+    return make_plan(hosts, slots, devices, job.mesh)
+
+
+def _name_hosts(job: Job, facts: Sequence[wire.Facts]) -> Sequence[Host]:
+    # By hand nobody named the others' hosts: they are what they call themselves.
+    if job.by_hand is None:
+        return job.hosts
+    return [replace(host, name=fact.hostname or host.name) for host, fact in zip(job.hosts, facts, strict=True)]
+
+
+def settle(step: Step) -> None:
+    """All have greeted: check them together, make the plan final, tell each its part."""
+    job = step.state.job
+    facts = [view.facts for view in step.state.nodes if view.facts is not None]
+    problem = check_script(job, facts[0])
+    if _refuse(step, check_facts(job, dict(enumerate(facts)))):
+        return
+    if problem is not None:
+        halt_run(step, "the script cannot run", Halt(Outcome.FAILED, EXIT_USAGE, str(problem)))
+    elif not _refuse(step, _check_devices(job, facts)):
+        _assign(step, facts)
+
+
+def _refuse(step: Step, findings: Sequence[tuple[int, Cause]]) -> bool:
+    for node, cause in findings:
+        add_cause(step, node, cause)
+    if findings:
+        halt_run(step, f"{step.host(findings[0][0])}: {findings[0][1].message}")
+    return bool(findings)
+
+
+def _slots(job: Job, node: int, facts: wire.Facts) -> int:
+    return known_slots(job.hosts[node], job.nproc_per_node) or facts.slots
+
+
+def _check_devices(job: Job, facts: Sequence[wire.Facts]) -> list[tuple[int, Cause]]:
+    findings = []
+    for node, fact in enumerate(facts):
+        try:
+            devices_of(job.hosts[node], _slots(job, node, fact), fact.devices)
+        except InputError as error:
+            findings.append((node, Cause(CauseKind.SLOTS, error.problems[0].message, error.problems[0].hint)))
+    return findings
+
+
+def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
+    job = step.state.job
+    slots = [_slots(job, node, fact) for node, fact in enumerate(facts)]
+    try:
+        plan = make_run_plan(job, _name_hosts(job, facts), slots, [fact.devices for fact in facts])
+    except InputError as error:
+        halt_run(step, "bad input", Halt(Outcome.FAILED, EXIT_USAGE, str(error)))
+        return
+    step.turn(Turn.GREETED)
+    _take_plan(step, plan)
+    for node, fact in enumerate(facts):
+        step.do(Send(node, _make_order(job, plan, node, fact)))
+    seek_address(step)
+
+
+def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:
+    # By hand the other nodes report for themselves, so they get the whole plan.
+    order = make_assign(job, plan, node, facts)
+    return replace(order, plan=describe_plan(plan)) if job.by_hand and node else order
+
+
+def _take_plan(step: Step, plan: Plan) -> None:
+    # Planned was said before if the slots were known; again only if the nodes' masks gave other device names.
+    if plan != step.state.plan:
+        step.do(Planned(plan))
+    ranks = [range(part.first_rank, part.first_rank + part.slots) for part in plan.nodes]
+    nodes = [
+        replace(view, ranks=own, alive=frozenset(own), unready=frozenset(own))
+        for view, own in zip(step.state.nodes, ranks, strict=True)
+    ]
+    step.set(plan=plan, nodes=tuple(nodes))
+    step.record("planned", world_size=plan.world_size, fingerprint=plan.fingerprint)

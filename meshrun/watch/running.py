@@ -1,0 +1,151 @@
+"""Owns: the phases in which workers exist: from Start to the first thing that ends the run.
+Must not: do I/O or read a clock.
+Called by: watch.address (start), watch.state (messages and timers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from meshrun import wire
+from meshrun.errors import EXIT_CLUSTER
+from meshrun.plan.values import Plan
+from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
+from meshrun.watch.ending import halt_run
+from meshrun.watch.model import Halt, Step, name_some, name_worker
+from meshrun.watch.phases import Link, Phase, Timer, Turn
+from meshrun.watch.values import Failure, Note, Outcome, Send
+
+CAUSE_WAIT_S = 0.5  # how long a broken connection waits for the failure behind it (DESIGN §7)
+DUMP_S = 2.0
+STACK_LIMIT = 64 * 1024  # of one rank
+
+
+def start_workers(step: Step, port: int) -> None:
+    """`Start` to every node at once; the start deadline begins."""
+    step.turn(Turn.STORED)
+    attempt = step.state.attempt
+    step.record("start", attempt=attempt, address=step.state.address, port=port)
+    step.send_all(wire.Start(attempt, step.state.address, port))
+    step.set_timer(Timer.START, step.now + step.state.job.start_timeout_s)
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+
+def on_spawned(step: Step, node: int, message: wire.Spawned) -> None:
+    """A worker process exists. A program that is no Python has no script to reach: it counts as ready."""
+    step.record("spawned", rank=message.rank, node=node, pid=message.pid)
+    if step.state.job.form == "program":
+        _mark_ready(step, node, message.rank)
+
+
+def on_ready(step: Step, node: int, message: wire.Ready) -> None:
+    """A worker is in its script."""
+    if message.rank in step.state.nodes[node].unready:
+        step.record("ready", rank=message.rank, node=node)
+        _mark_ready(step, node, message.rank)
+
+
+def _mark_ready(step: Step, node: int, rank: int) -> None:
+    left = step.state.nodes[node].unready - {rank}
+    step.set_node(node, unready=left)
+    if step.state.phase is Phase.STARTING and not left and not any(view.unready for view in step.state.nodes):
+        step.turn(Turn.READY)
+        _watch_cause(step)
+
+
+def _watch_cause(step: Step) -> None:
+    # A turn drops the phase's timers; a broken connection that was seen before it still waits for its cause.
+    if step.state.failures:
+        step.set_timer(Timer.CAUSE, step.now + CAUSE_WAIT_S)
+
+
+def on_raised(step: Step, node: int, message: wire.Raised) -> None:
+    """A worker's exception: its failure from now on, however the process ends after this (DESIGN §7)."""
+    if message.rank in step.state.nodes[node].failed:
+        return
+    kind = {"type": message.type, "message": message.message[:500], "file": message.file, "line": message.line}
+    step.record("raised", rank=message.rank, node=node, age_s=message.age_s, exit_code=message.exit_code, **kind)
+    _fail(step, node, make_raised_failure(node, message, step.now))
+
+
+def on_exited(step: Step, node: int, message: wire.Exited) -> None:
+    """A worker is gone."""
+    view = step.state.nodes[node]
+    rank = message.rank
+    if rank not in view.alive:
+        return
+    ended = {"exit_code": message.exit_code, "signal": message.signal, "stopped": message.stopped, "oom": message.oom}
+    step.record("exited", rank=rank, node=node, age_s=message.age_s, **ended)
+    stopped = view.stopped | {rank} if message.stopped else view.stopped
+    step.set_node(node, alive=view.alive - {rank}, stopped=stopped)
+    failure = None if rank in view.failed else make_exit_failure(node, message, step.now)
+    if failure is not None:
+        _fail(step, node, failure)
+    _mark_ready(step, node, rank)
+
+
+def _fail(step: Step, node: int, failure: Failure) -> None:
+    state = step.state
+    if failure.when > state.stop_at and failure.exception is not None and state.failures:
+        # Raised after our Stop went out (a SIGTERM handler that raises): a consequence, never the cause.
+        failure = replace(failure, follower=True)
+    step.set(failures=(*state.failures, failure))
+    step.set_node(node, failed=state.nodes[node].failed | {failure.rank})
+    if state.phase not in (Phase.STARTING, Phase.RUNNING):
+        return
+    if not failure.follower:
+        _stop_for(step, failure)
+    elif not step.has_timer(Timer.CAUSE):
+        step.set_timer(Timer.CAUSE, step.now + CAUSE_WAIT_S)
+
+
+def _stop_for(step: Step, failure: Failure) -> None:
+    plan = step.state.plan
+    who = name_worker(plan, failure.rank) if plan else f"rank {failure.rank}"
+    text = f"{who} {describe_failure(failure)}"
+    step.do(Note("info", f"{text}; stopping the other workers"))
+    halt_run(step, text)
+
+
+def on_cause_timer(step: Step) -> None:
+    """No cause showed up behind the broken connection: it is the failure that stops the run."""
+    _stop_for(step, step.state.failures[0])
+
+
+# ---- the start deadline ----------------------------------------------------------------------------------------------
+
+
+def on_start_timer(step: Step) -> None:
+    """Ask for the stacks of those who have not started; their answer, or 2 s, ends the run."""
+    asked: set[int] = set()
+    for node, view in enumerate(step.state.nodes):
+        if view.unready and view.link is Link.GREETED:
+            step.do(Send(node, wire.Dump(tuple(sorted(view.unready)))))
+            asked |= view.unready
+    step.set(dumping=frozenset(asked))
+    step.set_timer(Timer.DUMP, step.now + DUMP_S)
+
+
+def on_stacks(step: Step, message: wire.Stacks) -> None:
+    """One rank's Python stacks."""
+    step.set(stacks=(*step.state.stacks, (message.rank, message.text[-STACK_LIMIT:])))
+    if message.rank in step.state.dumping:
+        step.set(dumping=step.state.dumping - {message.rank})
+        if not step.state.dumping and step.has_timer(Timer.DUMP):
+            on_dump_timer(step)
+
+
+def on_dump_timer(step: Step) -> None:
+    """The stacks are here, or do not come: the start deadline ends the run."""
+    state = step.state
+    missing = sorted(rank for view in state.nodes for rank in view.unready)
+    limit = f"{state.job.start_timeout_s:g} s (--start-timeout)"
+    goal = "build the mesh and reach the script" if state.job.init == "eager" else "reach the script"
+    reason = f"{_name_ranks(state.plan, missing)} did not {goal} within {limit}"
+    halt_run(step, reason, Halt(Outcome.LOST, EXIT_CLUSTER, reason))
+
+
+def _name_ranks(plan: Plan | None, ranks: Iterable[int]) -> str:
+    return name_some([name_worker(plan, rank) if plan else f"rank {rank}" for rank in ranks])

@@ -1,0 +1,156 @@
+"""Owns: what `init_process_group`, `destroy_process_group` and `init_device_mesh` do in a script that meshrun started.
+Must not: hide torch's own errors, or run in a process that is not the worker itself.
+Called by: hooks (the script and its frameworks, unknowingly), api."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from meshrun.worker import devices, ending, groups
+from meshrun.worker.session import Owner, Session
+
+log = logging.getLogger("meshrun")
+Function = Callable[..., Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def _asked(function: Function, args: Args, kwargs: Kwargs) -> Kwargs | None:
+    """The arguments by name, or None if they do not fit: then torch's own TypeError should be seen."""
+    try:
+        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except TypeError:
+        return None
+
+
+def init_process_group(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
+    """The first call after an eager start adopts; otherwise it makes the group as asked, then the mesh."""
+    asked = _asked(original, args, kwargs)
+    if asked is None or asked.get("_ranks") or asked.get("backend") in ("fake", "mpi"):
+        return original(*args, **kwargs)
+    if not dist.is_initialized():
+        return make_as_asked(session, asked)
+    if session.owner is not Owner.MESHRUN:
+        return original(*args, **kwargs)  # a second call is a mistake in the script: torch says so
+    return adopt(session, asked)
+
+
+def destroy_process_group(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
+    """Forget the meshes before the world goes: a DeviceMesh that lives on keeps dead groups and their store."""
+    asked = _asked(original, args, kwargs)
+    if asked is None or not dist.is_initialized():
+        return original(*args, **kwargs)
+    group = asked.get("group")
+    if group is None or group is dist.group.WORLD:
+        session.forget()
+        session.destroyed = True
+    elif group is not dist.GroupMember.NON_GROUP_MEMBER:
+        session.known.clear()
+    return original(*args, **kwargs)
+
+
+def init_device_mesh(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
+    """A mesh of a shape and names that exist is the one that exists; any other is torch's to make."""
+    asked = _asked(original, args, kwargs)
+    if asked is None:
+        return original(*args, **kwargs)
+    if not dist.is_initialized():
+        make_or_die(session, Owner.MESHRUN)
+    if asked.get("backend_override") or not asked.get("mesh_dim_names"):
+        return original(*args, **kwargs)
+    key = (asked["device_type"], tuple(asked["mesh_shape"]), tuple(asked["mesh_dim_names"]))
+    if key not in session.known:
+        session.known[key] = original(*args, **kwargs)
+    return session.known[key]
+
+
+def make_as_asked(session: Session, asked: Kwargs) -> None:
+    """A script's own first (or next) init: its arguments, our device, store prefix and time-out, then the mesh."""
+    place, timeout = session.place, asked.get("timeout") or timedelta(seconds=session.order.timeout_s)
+    problem = _wrong_world(session, asked)
+    if problem and session.order.init == "eager":
+        raise ValueError(problem)
+    devices.use_device(session.order.device, place.local_rank)
+    session.generation += 1
+    call = {**asked, "timeout": timeout}
+    if not problem:
+        call |= {"store": _store_as_asked(session, asked, timeout), "rank": place.rank, "world_size": place.world_size}
+        call.pop("init_method", None)
+    groups.unwrapped("init_process_group")(**call)
+    session.owner, session.problem = Owner.SCRIPT, problem
+    if not problem:
+        _or_die(lambda: groups.make_meshes(session, Owner.SCRIPT, timeout))
+
+
+def _store_as_asked(session: Session, asked: Kwargs, timeout: timedelta) -> Any:
+    """The script's own store or URL where it named one, else ours; always under this generation's prefix."""
+    store, url, place = asked.get("store"), asked.get("init_method"), session.place
+    if store is None and url in (None, "env://"):
+        return groups.next_store(session, timeout)
+    if store is None:
+        store, _, _ = next(dist.rendezvous(url, place.rank, place.world_size, timeout=timeout))
+    return groups.own_prefix(session, store)
+
+
+def _wrong_world(session: Session, asked: Kwargs) -> str:
+    """Why the script's idea of the world is not ours, or ""."""
+    place = session.place
+    rank, size = asked.get("rank", -1), asked.get("world_size", -1)
+    if rank in (-1, place.rank) and size in (-1, place.world_size):
+        return ""
+    wanted = ", ".join(f"{name}={value}" for name, value in (("rank", rank), ("world_size", size)) if value != -1)
+    return (
+        f"the script calls init_process_group({wanted}), but this worker is rank {place.rank} of {place.world_size}: "
+        "leave rank and world_size out, or take them from RANK and WORLD_SIZE"
+    )
+
+
+def make_or_die(session: Session, owner: Owner) -> None:
+    """Make world and meshes with the run's own settings. A failure ends the worker: group names would differ."""
+    _or_die(lambda: groups.make_world(session, owner))
+
+
+def _or_die(make: Callable[[], None]) -> None:
+    try:
+        make()
+    except Exception as error:
+        ending.fail_init(error)
+
+
+def adopt(session: Session, asked: Kwargs) -> None:
+    """The script's first init after an eager start: keep what we built if it is what was asked, else build that."""
+    problem = _wrong_world(session, asked)
+    if problem:
+        raise ValueError(problem)
+    backend = asked.get("backend")
+    if asked.get("pg_options") is not None or not _covered(backend):
+        log.info("init_process_group asks for %s: the groups are made again", backend)
+        groups.destroy_world(session)
+        make_as_asked(session, {k: v for k, v in asked.items() if k not in ("store", "init_method")})
+        return
+    if asked.get("timeout") is not None:
+        for group in session.plain_groups:
+            groups.set_timeout(asked["timeout"], group)
+    session.owner = Owner.SCRIPT
+
+
+def _covered(backend: str | None) -> bool:
+    """True if the world group has, for each device of the request, the backend that was asked."""
+    if backend is None:
+        return True
+    have, want = _by_device(dist.get_backend_config()), _by_device(backend)
+    return bool(want) and all(have.get(device) == name for device, name in want.items())
+
+
+def _by_device(backend: str) -> dict[str, str]:
+    """Device → backend, as torch reads the string ("cpu:gloo,cuda:nccl", "gloo", "nccl")."""
+    from torch.distributed.distributed_c10d import Backend, BackendConfig
+
+    table = BackendConfig(Backend(backend)).get_device_backend_map()
+    return {str(device): str(name) for device, name in table.items()}

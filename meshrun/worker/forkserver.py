@@ -1,0 +1,158 @@
+"""Owns: the fork server: one import of torch per node, then a worker for each `Fork`, as a child of the agent.
+Must not: start a thread, hold a store, touch an accelerator, or outlive the agent.
+Called by: `__main__`."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from meshrun import wire
+from meshrun.worker import child
+from meshrun.worker.job import Job
+from meshrun.worker.line import Line
+from meshrun.worker.store import serve_store
+
+# Every worker needs these; what is imported after the fork is paid once per rank.
+_WITH_TORCH = (
+    "torch.distributed.device_mesh",
+    "torch.distributed.rendezvous",
+    "torch.utils._device",
+    "meshrun.worker.adopt",
+    "meshrun.worker.groups",
+)
+_ALWAYS = ("meshrun.worker.start", "meshrun.worker.stacks", "meshrun.worker.threads", "runpy", "traceback")
+
+
+def serve(line: Line, preload: Sequence[str]) -> Job | None:
+    """Import, report, fork on request until end-of-file. Returns a `Job` in each forked worker, None in the server."""
+    agent = os.getppid()
+    child.die_with_parent(agent)
+    before = child.open_descriptors()
+    line.send(prepare(preload))
+    keep = child.open_descriptors() - before
+    order: wire.Order | None = None
+    while (message := line.receive()) is not None:
+        if isinstance(message, wire.Order):
+            order = message
+        elif isinstance(message, wire.ForkStore):
+            _fork_store(line, agent, message, keep)
+        elif isinstance(message, wire.Fork) and order is not None:
+            job = _fork_worker(line, agent, order, message, keep)
+            if job is not None:
+                return job
+    return None
+
+
+def prepare(preload: Sequence[str]) -> wire.Imported:
+    """Import all that workers need, and check that this process may be forked."""
+    began = time.monotonic()
+    problem = import_all([*_ALWAYS, *preload, *(_WITH_TORCH if "torch" in preload else ())])
+    gc.collect()
+    gc.freeze()
+    threads = count_threads()
+    version = str(getattr(sys.modules.get("torch"), "__version__", ""))
+    return wire.Imported(version, time.monotonic() - began, threads, problem or unsafe(threads))
+
+
+def import_all(names: Sequence[str]) -> str:
+    """Import each module; the first failure in words, or ""."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # a user's module may raise anything
+            return f"cannot import {name}: {type(error).__name__}: {error}"
+    return ""
+
+
+def count_threads() -> int:
+    """OS threads of this process, native ones included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def unsafe(threads: int) -> str:
+    """Why workers must not be forked from this process, or ""."""
+    if threads != 1:
+        return f"{threads} threads run after the imports (a preloaded module started them), and a fork keeps only one"
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if _in_bad_fork() else 0)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        return "a forked process could not use the accelerator: a preloaded module has started it"
+    return ""
+
+
+def _in_bad_fork() -> bool:
+    torch: Any = sys.modules.get("torch")
+    modules = (getattr(torch, name, None) for name in ("cuda", "xpu", "npu", "mtia"))
+    checks = (getattr(module, "_is_in_bad_fork", None) for module in modules)
+    return any(check() for check in checks if check is not None)
+
+
+def fork_for_agent(agent: int) -> int:
+    """Fork a child of the agent, not of this process: 0 in it, its pid here. Raises OSError if that is impossible.
+
+    An intermediate process forks it and leaves; the agent is the subreaper that inherits it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    first = os.fork()
+    if first == 0:
+        middle = os.getpid()
+        _fork_again(writing)
+        child.wait_for_parent(agent, middle)
+        return 0
+    os.close(writing)
+    answer = os.read(reading, 32)
+    os.close(reading)
+    os.waitpid(first, 0)
+    if not answer:
+        raise OSError("the kernel refused to fork a worker")
+    return int(answer)
+
+
+def _fork_again(writing: int) -> None:
+    """In the intermediate process: returns in the worker only; the intermediate tells its pid and leaves."""
+    try:
+        pid = os.fork()
+        if pid == 0:
+            return
+        os.write(writing, str(pid).encode())
+    except OSError:
+        os._exit(1)
+    os._exit(0)
+
+
+def _fork_worker(line: Line, agent: int, order: wire.Order, fork: wire.Fork, keep: set[int]) -> Job | None:
+    stdout, stderr, own = fds = line.take_fds(3)
+    pid = fork_for_agent(agent)
+    if pid == 0:
+        child.own_session()
+        child.die_with_parent(agent)
+        child.default_signals()
+        child.set_stdio(stdout, stderr)
+        child.close_others({own, *keep})
+        return Job(order, fork, Line.of(own))
+    for fd in fds:
+        os.close(fd)
+    line.send(wire.Forked(fork.rank, pid))
+    return None
+
+
+def _fork_store(line: Line, agent: int, order: wire.ForkStore, keep: set[int]) -> None:
+    (listening,) = line.take_fds(1)
+    pid = fork_for_agent(agent)
+    if pid == 0:
+        child.own_session()
+        child.die_with_parent(agent)
+        child.default_signals()
+        child.close_others({listening, *keep})
+        serve_store(order, listening)
+    os.close(listening)
+    line.send(wire.Forked(-1, pid))

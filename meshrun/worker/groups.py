@@ -1,0 +1,84 @@
+"""Owns: making the world group and the meshes of a session, in the one order that every rank follows.
+Must not: decide whether a script's request is compatible (adopt does).
+Called by: start (eager), adopt (lazy, re-init), api."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from meshrun.worker import devices
+from meshrun.worker.mesh import build_meshes
+from meshrun.worker.session import Owner, Session
+from meshrun.worker.store import compare_plans, open_store
+
+
+def unwrapped(name: str) -> Callable[..., Any]:
+    """torch's own function, also where adopt has replaced it."""
+    function: Any = getattr(dist, name)
+    return getattr(function, "meshrun_original", function)  # type: ignore[no-any-return]
+
+
+def make_world(session: Session, owner: Owner, backend: str | None = None, timeout: timedelta | None = None) -> None:
+    """Device, store, comparison of plans, world group, meshes. Raises what torch raises, or PlanMismatch."""
+    order, place = session.order, session.place
+    backend = backend or order.backend or devices.default_backend(order.device)
+    timeout = timeout or timedelta(seconds=order.timeout_s)
+    devices.use_device(order.device, place.local_rank)
+    session.generation += 1
+    store = next_store(session, timeout)
+    unwrapped("init_process_group")(backend, store=store, rank=place.rank, world_size=place.world_size, timeout=timeout)
+    make_meshes(session, owner, timeout)
+
+
+def next_store(session: Session, timeout: timedelta) -> dist.Store:
+    """The store of this generation: a prefix of its own, because group names start again at 0 after a destroy."""
+    place = session.place
+    if place.world_size == 1 and "MASTER_ADDR" not in os.environ:
+        base: dist.Store = dist.HashStore()
+    else:
+        base = open_store(timeout.total_seconds())
+    if session.generation == 1 and session.order.fingerprint:
+        compare_plans(dist.PrefixStore(f"meshrun/{session.order.attempt}", base), place.rank, session.order.fingerprint)
+    return own_prefix(session, base)
+
+
+def own_prefix(session: Session, base: dist.Store) -> dist.Store:
+    """`base` under a prefix that no other attempt and no other generation of this process uses."""
+    return dist.PrefixStore(f"meshrun/{session.order.attempt}/{session.generation}", base)
+
+
+def make_meshes(session: Session, owner: Owner, timeout: timedelta) -> None:
+    """The mesh, its views and factorings over the world group that was just made."""
+    order = session.order
+    session.forget()
+    session.owner, session.destroyed = owner, False
+    built = build_meshes(order.mesh, order.device, session.place.world_size, timeout.total_seconds())
+    session.meshes, session.plain_groups = built.meshes, built.plain_groups
+    grids = ["", *(order.mesh.get("factorings") or {})]
+    for mesh in map(built.meshes.__getitem__, grids):
+        session.known.setdefault((order.device, tuple(mesh.shape), tuple(mesh.mesh_dim_names)), mesh)
+
+
+def destroy_world(session: Session) -> None:
+    """Destroy every group. The session's references go first, or the dead groups stay alive."""
+    session.forget()
+    session.destroyed = True
+    if dist.is_initialized():
+        unwrapped("destroy_process_group")()
+
+
+def world_timeout(session: Session) -> timedelta:
+    """The time-out for dims over a world group that the script made without telling us: the run's."""
+    return timedelta(seconds=session.order.timeout_s)
+
+
+def set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:
+    """Change a group's time-out after the fact (private in torch; the name has been stable since 2.1)."""
+    from torch.distributed import distributed_c10d
+
+    distributed_c10d._set_pg_timeout(timeout, group)

@@ -1,0 +1,137 @@
+"""Owns: from the plan's mesh to torch groups and DeviceMesh objects: dims, views, factorings; equal groups are shared.
+Must not: make the world group, read the environment, or keep anything it built.
+Called by: groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+def split_ranks(sizes: Sequence[int], chosen: Collection[int]) -> Partition:
+    """The rank groups along the dims numbered `chosen`: one group per coordinate of the others, ranks ascending."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank, place in enumerate(product(*map(range, sizes))):
+        groups.setdefault(tuple(c for dim, c in enumerate(place) if dim not in chosen), []).append(rank)
+    return tuple(map(tuple, groups.values()))
+
+
+@dataclass(slots=True)
+class Built:
+    """All that was made: the meshes by name ("" is the main one), and the groups with the default time-out."""
+
+    meshes: dict[str, DeviceMesh] = field(default_factory=dict)
+    plain_groups: list[dist.ProcessGroup] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Groups:
+    """Makes process groups, each rank set once. Every rank calls in the same order, so that the names agree."""
+
+    world_size: int
+    default_timeout_s: float
+    settings: Mapping[str, Any]  # the mesh's backend and timeout_s, by dim
+    made: dict[tuple[Partition, str, float], dist.ProcessGroup] = field(default_factory=dict)
+
+    def timeout_s(self, name: str) -> float:
+        """A sub-group does not inherit the world's time-out (torch-facts 0.2), so there is always a number."""
+        table = self.settings.get("timeout_s") or {}
+        return float(table.get(name, table.get("default", self.default_timeout_s)))
+
+    def get(self, partition: Partition, name: str) -> dist.ProcessGroup:
+        """This rank's group of `partition`, made now unless an equal one exists."""
+        backend = (self.settings.get("backend") or {}).get(name, "")
+        key = (partition, backend, self.timeout_s(name))
+        if key not in self.made:
+            self.made[key] = self._make(*key, name)
+        return self.made[key]
+
+    def _make(self, partition: Partition, backend: str, timeout_s: float, name: str) -> dist.ProcessGroup:
+        if len(partition) == 1 and not backend and timeout_s == self.default_timeout_s:
+            world: dist.ProcessGroup = dist.group.WORLD
+            return world
+        mine = None
+        for ranks in partition:
+            group = dist.new_group(
+                list(ranks),
+                timeout=timedelta(seconds=timeout_s),
+                backend=backend or None,
+                group_desc=f"mesh_{name}",
+            )
+            if dist.get_rank() in ranks:
+                mine = group
+        assert mine is not None  # every partition covers the world
+        return mine
+
+    def plain(self) -> list[dist.ProcessGroup]:
+        """The groups whose time-out nobody set, the world's included: a script's own time-out applies to them."""
+        chosen = [group for (_, _, seconds), group in self.made.items() if seconds == self.default_timeout_s]
+        return list({id(group): group for group in [dist.group.WORLD, *chosen]}.values())
+
+
+def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_s: float) -> Built:
+    """Build what the plan's `mesh` object asks, in its order: dims, views, factorings. The world group must exist.
+
+    Raises ValueError if a grid does not cover the world exactly (torch accepts a smaller one silently), and whatever
+    torch raises; then group names differ between ranks and the process must end."""
+    groups = Groups(world_size, timeout_s, mesh)
+    built = Built()
+    root = built.meshes[""] = _make_grid(mesh["dims"], device, groups)
+    for name, dims in (mesh.get("views") or {}).items():
+        built.meshes[name] = _make_view(root, dict(mesh["dims"]), name, dims, groups)
+    for name, dims in (mesh.get("factorings") or {}).items():
+        built.meshes[name] = _make_grid(dims, device, groups)
+    built.plain_groups = groups.plain()
+    return built
+
+
+def _make_grid(dims: Mapping[str, int], device: str, groups: Groups) -> DeviceMesh:
+    sizes, names = tuple(dims.values()), tuple(dims)
+    ranks = torch.arange(groups.world_size, dtype=torch.int, device="cpu")
+    if torch.Size(sizes).numel() != groups.world_size:
+        asked = ",".join(f"{name}={size}" for name, size in dims.items())
+        raise ValueError(f"the mesh {asked} does not have {groups.world_size} places, one for each worker")
+    made = [groups.get(split_ranks(sizes, (i,)), name) for i, name in enumerate(names)]
+    if len(made) == 1:
+        return DeviceMesh.from_group(made[0], device, mesh_dim_names=names)
+    return DeviceMesh.from_group(made, device, ranks.view(sizes), mesh_dim_names=names)
+
+
+def _make_view(root: DeviceMesh, sizes: dict[str, int], name: str, dims: Sequence[str], groups: Groups) -> DeviceMesh:
+    ordered = tuple(dim for dim in sizes if dim in dims)
+    if len(ordered) == 1:
+        return root[ordered[0]]
+    chosen = [i for i, dim in enumerate(sizes) if dim in dims]
+    group = groups.get(split_ranks(tuple(sizes.values()), chosen), name)
+    return _flatten(root, ordered, name, group)
+
+
+def _flatten(root: DeviceMesh, dims: tuple[str, ...], name: str, group: dist.ProcessGroup) -> DeviceMesh:
+    """As `root[dims]._flatten(name)`, but with a group we made: torch's own ignores the time-out and never shares.
+
+    The result keeps the root's rank map, without which FSDP over a view and TP over a dim do not combine."""
+    try:
+        part = root[dims]
+        view = DeviceMesh(
+            root.device_type,
+            _layout=type(part._layout)([part._layout.collapse()]),
+            _rank_map=root._rank_map,
+            mesh_dim_names=(name,),
+            _root_mesh=root,
+            _init_backend=False,
+        )
+        view._dim_group_names = [group.group_name]
+        root._pg_registry[group.group_name] = group
+        root._flatten_mapping[name] = view
+    except (AttributeError, TypeError):  # another torch: its private names moved
+        return DeviceMesh.from_group(group, root.device_type, mesh_dim_names=(name,))
+    return view

@@ -1,0 +1,110 @@
+"""Owns: what this process knows about its run: the order, its place, the meshes that are built, who built them.
+Must not: import torch or build anything.
+Called by: every module of the worker side; `current()` is the one place they meet."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from meshrun import wire
+from meshrun.worker.line import Line
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+class Owner(Enum):
+    """Who made the process group that exists now. Only one made by meshrun can be adopted by the script."""
+
+    NOBODY = "nobody"
+    MESHRUN = "meshrun"
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This worker's place in the world."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """One per process. Strong references to meshes and groups live here only, so that `forget` drops them all."""
+
+    order: wire.Order
+    place: Rank
+    launched: bool  # started by meshrun (not by `meshrun.init` under torchrun or plain python)
+    line: Line | None = None
+    pid: int = field(default_factory=os.getpid)
+    owner: Owner = Owner.NOBODY
+    generation: int = 0  # how often a world group was made in this process
+    destroyed: bool = False
+    problem: str = ""  # why there is no mesh although there is a group
+    meshes: dict[str, DeviceMesh] = field(default_factory=dict)  # "": the mesh; then views and factorings
+    known: dict[Any, DeviceMesh] = field(default_factory=dict)  # (device type, shape, names) → mesh
+    plain_groups: list[ProcessGroup] = field(default_factory=list)  # groups with the default time-out
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The mesh's dims, outermost first."""
+        return dict(self.order.mesh["dims"])
+
+    @property
+    def here(self) -> bool:
+        """False in a process that the worker forked: it is no rank of its own."""
+        return self.pid == os.getpid()
+
+    def forget(self) -> None:
+        """Drop every mesh and group: after destroy an old DeviceMesh keeps dead groups alive (torch-facts 2.3)."""
+        self.meshes.clear()
+        self.known.clear()
+        self.plain_groups.clear()
+        self.owner = Owner.NOBODY
+        self.problem = ""
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    """The session of this process, if it was launched or initialised."""
+    return _current
+
+
+def set_current(session: Session | None) -> None:
+    """Make `session` the one that the public API and the adopted functions use."""
+    global _current
+    _current = session
+
+
+def read_rank(env: Mapping[str, str]) -> Rank:
+    """Rank, world size and local rank from torchrun's names; a process without them is a world of one."""
+    numbers = {name: int(env.get(name) or default) for name, default in (("RANK", 0), ("WORLD_SIZE", 1))}
+    local = int(env.get("LOCAL_RANK") or numbers["RANK"])
+    return Rank(numbers["RANK"], numbers["WORLD_SIZE"], local)
+
+
+def coordinate(dims: Mapping[str, int], rank: int) -> dict[str, int]:
+    """`rank`'s coordinate in each dim (row-major, the last varies fastest), in mesh order."""
+    found: dict[str, int] = {}
+    for name, size in reversed(list(dims.items())):
+        rank, found[name] = divmod(rank, size)
+    return {name: found[name] for name in dims}
+
+
+def dims_from(env: Mapping[str, str]) -> dict[str, int]:
+    """The mesh that a launcher left in the environment (also seen by a worker's own children), else one dim `dp`."""
+    if env.get("MESHRUN_MESH"):
+        return {str(name): int(size) for name, size in json.loads(env["MESHRUN_MESH"])["dims"].items()}
+    return {"dp": read_rank(env).world_size}

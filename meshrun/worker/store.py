@@ -1,0 +1,65 @@
+"""Owns: the rendezvous store: the process that serves it, the clients, and the comparison of plans through it.
+Must not: make process groups, or import torch before somebody connects.
+Called by: `__main__` and forkserver (serve), groups and adopt (clients)."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, NoReturn
+
+from meshrun import wire
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+
+class PlanMismatch(RuntimeError):
+    """Two ranks of one run were given different plans."""
+
+
+def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
+    """Serve a TCPStore on a socket that already listens, until killed. Clients that came early wait in its backlog."""
+    if "torch" not in sys.modules:
+        select.select([listening], [], [])  # a script without torch never connects: then nobody pays for the import
+    from torch.distributed import TCPStore
+
+    host, port = socket.socket(fileno=os.dup(listening)).getsockname()[:2]
+    store = TCPStore(
+        host,
+        port,
+        world_size=order.world_size,
+        is_master=True,
+        timeout=timedelta(seconds=order.timeout_s),
+        wait_for_workers=False,
+        master_listen_fd=listening,
+    )
+    while store:
+        signal.pause()
+    raise AssertionError
+
+
+def open_store(timeout_s: float) -> Store:
+    """A client of the store at MASTER_ADDR:MASTER_PORT; outside meshrun rank 0 serves it, as torch's `env://` does."""
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
+    store.set_timeout(timedelta(seconds=timeout_s))
+    found: Store = store
+    return found
+
+
+def compare_plans(store: Store, rank: int, fingerprint: str) -> None:
+    """Every rank compares its plan with the first one that came, before any group is made. Raises PlanMismatch."""
+    mine = f"{rank} {fingerprint}"
+    first = store.compare_set("meshrun/plan", "", mine).decode()
+    other_rank, _, other = first.partition(" ")
+    if other != fingerprint:
+        raise PlanMismatch(
+            f"rank {rank} was given plan {fingerprint}, rank {other_rank} plan {other}: "
+            "all ranks must be started from the same hostfile, mesh and options"
+        )

@@ -1,0 +1,407 @@
+"""Owns: groups and meshes in real workers: eager, lazy, off, adoption, re-init, sharing, mismatch.
+Must not: test how a script is run (test_parity) or recorded (test_failures).
+Called by: pytest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from meshrun import wire
+from tests.worker.player import End, Player
+
+pytestmark = pytest.mark.torch
+
+START = """
+import os, sys, warnings
+from datetime import timedelta
+import torch, torch.distributed as dist
+import meshrun
+from torch.distributed import distributed_c10d as c10d
+
+def groups():
+    "Every group this rank has, by name."
+    return sorted(name for name in c10d._world.pg_names.values())
+
+def timeout(group):
+    return group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+def total(group=None):
+    x = torch.tensor([float(dist.get_rank())]); dist.all_reduce(x, group=group); return int(x.item())
+"""
+
+
+def script(player: Player, text: str) -> Path:
+    path = player.tmp / "script.py"
+    path.write_text(START + dedent(text))
+    return path
+
+
+def run(
+    player: Player, text: str, n: int, dims: dict[str, int], mesh: dict[str, Any] | None = None, **order: Any
+) -> list[End]:
+    order.setdefault("init", "eager")
+    ends = player.run(player.order(script(player, text), mesh={"dims": dims, **(mesh or {})}, **order), n)
+    for end in ends:
+        assert end.code == 0, (end.rank, end.code, end.out, end.err)
+        assert end.err == "", end.err
+    return ends
+
+
+def test_eight_ranks_on_a_grid(player: Player) -> None:
+    ends = run(
+        player,
+        """
+        mesh = meshrun.mesh()
+        print(mesh.mesh_dim_names, tuple(mesh.shape), meshrun.coords(), list(mesh.get_coordinate()))
+        print(total(mesh.get_group("dp")), total(mesh.get_group("tp")), total(), dist.get_backend(), meshrun.device())
+        print(len(groups()))
+        """,
+        8,
+        {"dp": 2, "tp": 4},
+    )
+    for rank, end in enumerate(ends):
+        dp, tp = divmod(rank, 4)
+        lines = end.out.splitlines()
+        assert lines[0] == f"('dp', 'tp') (2, 4) {{'dp': {dp}, 'tp': {tp}}} [{dp}, {tp}]"
+        assert lines[1] == f"{2 * tp + 4} {sum(range(4 * dp, 4 * dp + 4))} 28 gloo cpu"
+        assert lines[2] == "3"
+        assert end.ready
+
+
+def test_time_outs_and_backends_are_those_of_each_dim(player: Player) -> None:
+    (end, *_) = run(
+        player,
+        """
+        mesh = meshrun.mesh()
+        print([timeout(g) for g in (dist.group.WORLD, mesh.get_group("dp"), mesh.get_group("tp"))])
+        print(dist.get_backend(mesh.get_group("tp")), dist.get_timeout() if hasattr(dist, "get_timeout") else "")
+        """,
+        4,
+        {"dp": 2, "tp": 2},
+        {"timeout_s": {"tp": 33}, "backend": {"tp": "cpu:gloo"}},
+        timeout_s=77.0,
+    )
+    assert end.out.splitlines()[0] == "[77.0, 77.0, 33.0]"
+    assert end.out.splitlines()[1].startswith("cpu:gloo")
+
+
+def test_views_and_factorings_share_equal_groups(player: Player) -> None:
+    ends = run(
+        player,
+        """
+        mesh, outer, whole = meshrun.mesh(), meshrun.mesh("outer"), meshrun.mesh("whole")
+        expert, only = meshrun.mesh("expert"), meshrun.mesh("only")
+        print(whole.get_group() is dist.group.WORLD, outer.mesh.tolist(), only.mesh_dim_names, expert.mesh_dim_names)
+        print(expert.get_group("pp") is mesh.get_group("pp"), meshrun.mesh("same").get_group() is outer.get_group())
+        print(len(groups()), total(outer.get_group()), meshrun.mesh("tp").mesh.tolist())
+        try:
+            meshrun.mesh("none")
+        except KeyError as error:
+            print(error)
+        """,
+        8,
+        {"pp": 2, "dp": 2, "tp": 2},
+        {
+            "views": {"outer": ["pp", "dp"], "same": ["dp", "pp"], "whole": ["pp", "dp", "tp"], "only": ["dp"]},
+            "factorings": {"expert": {"pp": 2, "ep": 4}},
+        },
+    )
+    lines = ends[3].out.splitlines()
+    assert lines[0] == "True [1, 3, 5, 7] ('dp',) ('pp', 'ep')"
+    assert lines[1] == "True True"
+    assert lines[2] == "6 16 [2, 3]"  # world, pp, dp, tp, outer, ep
+    assert "known: pp, dp, tp, outer, same, whole, only, expert" in lines[3]
+
+
+def test_size_one_dims_make_one_group_between_them(player: Player) -> None:
+    (end, _) = run(player, "print(len(groups()))", 2, {"a": 1, "b": 1, "c": 2})
+    assert end.out == "2\n"
+
+
+def test_fsdp_over_a_view_and_tensor_parallel_combine(player: Player) -> None:
+    (end, *_) = run(
+        player,
+        """
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8))
+        parallelize_module(model, meshrun.mesh()["tp"], {"0": ColwiseParallel()})
+        fully_shard(model, mesh=meshrun.mesh("dp_cp"))
+        warnings.simplefilter("ignore")
+        model(torch.ones(2, 8)).sum().backward()
+        print(model[0].weight.device_mesh.mesh_dim_names)
+        """,
+        4,
+        {"dp": 2, "cp": 1, "tp": 2},
+        {"views": {"dp_cp": ["dp", "cp"]}},
+    )
+    assert end.out == "('dp_cp', 'tp')\n"
+
+
+ADOPTED = """
+    before = groups()
+    dist.init_process_group({arguments})
+    print(groups() == before, dist.get_backend(), timeout(dist.group.WORLD), timeout(meshrun.mesh().get_group("tp")))
+    print(total())
+    try:
+        dist.init_process_group("gloo")
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same", "backend", "seconds"),
+    [
+        ("", True, "gloo", 60.0),
+        ("'gloo'", True, "gloo", 60.0),
+        ("backend='gloo', init_method='env://', rank=int(os.environ['RANK']), world_size=4", True, "gloo", 60.0),
+        ("timeout=timedelta(seconds=44)", True, "gloo", 44.0),
+        ("'cpu:gloo'", True, "gloo", 60.0),
+    ],
+)
+def test_a_scripts_own_init_is_adopted(
+    player: Player, arguments: str, same: bool, backend: str, seconds: float
+) -> None:
+    ends = run(player, ADOPTED.format(arguments=arguments), 4, {"dp": 2, "tp": 2})
+    for end in ends:
+        assert end.out.splitlines()[0] == f"{same} {backend} {seconds} {seconds}"
+        assert end.out.splitlines()[1:] == ["6", "trying to initialize the default process group twice!"]
+
+
+def test_another_backend_is_honoured(player: Player) -> None:
+    text = """
+        options = dist.ProcessGroupGloo._Options()
+        dist.init_process_group("gloo", pg_options=options, timeout=timedelta(seconds=9))
+        print(dist.get_backend(), timeout(dist.group.WORLD), total(), total(meshrun.mesh().get_group("tp")), len(groups()))
+        """
+    ends = run(player, text, 4, {"dp": 2, "tp": 2})
+    assert ends[3].out == "gloo 9.0 6 5 3\n"
+
+
+@pytest.mark.parametrize("arguments", ["world_size=4, rank=0", "world_size=8", "rank=3"])
+def test_another_world_is_refused(player: Player, arguments: str) -> None:
+    text = f"dist.init_process_group('gloo', {arguments})"
+    ends = player.run(player.order(script(player, text), init="eager", mesh={"dims": {"dp": 2}}), 2)
+    for end in ends:
+        assert end.code == 1
+        raised = end.raised
+        assert (raised.type, raised.phase) == ("ValueError", "script")
+        assert f"this worker is rank {end.rank} of 2" in raised.message
+        assert "meshrun/" not in end.err
+
+
+def test_a_mesh_of_the_same_shape_and_names_is_the_one_that_exists(player: Player) -> None:
+    (end, *_) = run(
+        player,
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed import device_mesh
+        before = groups()
+        same = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        print(same is meshrun.mesh(), dist.init_device_mesh is device_mesh.init_device_mesh, groups() == before)
+        other = init_device_mesh("cpu", mesh_shape=(2, 2), mesh_dim_names=("x", "y"))
+        print(other == same, len(groups()) > len(before), end=" ")
+        print(init_device_mesh("cpu", (2, 2), mesh_dim_names=("x", "y")) is other)
+        import inspect
+        print("device_id" in inspect.signature(dist.init_process_group).parameters, dist.init_process_group.__name__)
+        """,
+        4,
+        {"dp": 2, "tp": 2},
+    )
+    assert end.out.splitlines() == ["True True True", "False True True", "True init_process_group"]
+
+
+@pytest.mark.parametrize("init", ["eager", "lazy"])
+def test_destroy_and_init_again(player: Player, init: str) -> None:
+    ends = run(
+        player,
+        """
+        kept = None
+        for round in range(3):
+            if round or meshrun:
+                dist.init_process_group("gloo", timeout=timedelta(seconds=20 + round))
+            mesh = meshrun.mesh()
+            print(total(), total(mesh.get_group("tp")), timeout(mesh.get_group("dp")))
+            kept = mesh  # as frameworks do
+            dist.destroy_process_group()
+            try:
+                meshrun.mesh()
+            except RuntimeError as error:
+                print("was destroyed" in str(error))
+        meshrun.init()
+        print(total(meshrun.mesh().get_group("tp")))
+        """,
+        4,
+        {"dp": 2, "tp": 2},
+        init=init,
+    )
+    expected = [line for seconds in ("20.0", "21.0", "22.0") for line in (f"6 1 {seconds}", "True")]
+    assert ends[0].out.splitlines() == [*expected, "1"]
+
+
+def test_no_group_or_mesh_is_kept_after_destroy(player: Player) -> None:
+    (end, _) = run(
+        player,
+        """
+        import gc, weakref
+        mesh = weakref.ref(meshrun.mesh())
+        dist.destroy_process_group()
+        gc.collect()
+        print(mesh())
+        """,
+        2,
+        {"dp": 1, "tp": 2},
+    )
+    assert end.out == "None\n"
+
+
+def test_lazy_builds_the_mesh_with_what_the_script_asked(player: Player) -> None:
+    ends = run(
+        player,
+        """
+        print(dist.is_initialized())
+        dist.init_process_group("cpu:gloo", timeout=timedelta(seconds=21))
+        mesh = meshrun.mesh()
+        print(dist.get_backend(), mesh.mesh_dim_names, timeout(mesh.get_group("tp")), total(mesh.get_group("tp")))
+        """,
+        4,
+        {"dp": 2, "tp": 2},
+        init="lazy",
+    )
+    assert ends[3].out.splitlines() == ["False", "cpu:gloo ('dp', 'tp') 21.0 5"]
+
+
+def test_lazy_without_a_mesh_makes_no_group_more(player: Player) -> None:
+    (end, _) = run(
+        player,
+        """
+        print(meshrun.coords(), dist.is_initialized())
+        print(meshrun.mesh().mesh_dim_names, dist.is_initialized(), groups(), dist.get_backend())
+        dist.init_process_group()
+        """,
+        2,
+        {"dp": 2},
+        init="lazy",
+    )
+    assert end.out.splitlines() == ["{'dp': 0} False", "('dp',) True ['0'] gloo"]
+
+
+def test_lazy_starts_at_init_device_mesh_too(player: Player) -> None:
+    (end, _) = run(
+        player,
+        """
+        mesh = dist.init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        print(mesh is meshrun.mesh(), groups(), dist.get_backend())
+        """,
+        2,
+        {"dp": 2},
+        init="lazy",
+    )
+    assert end.out == "True ['0'] gloo\n"
+
+
+def test_off_changes_nothing(player: Player) -> None:
+    (end, _) = run(
+        player,
+        """
+        print(hasattr(dist.init_process_group, "meshrun_original"), hasattr(dist.init_device_mesh, "meshrun_original"))
+        try:
+            meshrun.mesh()
+        except RuntimeError as error:
+            print(error)
+        dist.init_process_group("gloo")
+        print(timeout(dist.group.WORLD), meshrun.coords())
+        print(meshrun.init().mesh_dim_names, total(meshrun.mesh().get_group()))
+        """,
+        2,
+        {"dp": 2},
+        init="off",
+    )
+    assert end.out.splitlines() == [
+        "False False",
+        "--init off builds no mesh: call meshrun.init() first",
+        "1800.0 {'dp': 0}",
+        "('dp',) 1",
+    ]
+
+
+def test_the_scripts_mesh_counts_where_the_command_line_has_none(player: Player) -> None:
+    pytest.importorskip("meshrun.spec.mesh")
+    (end, *_) = run(
+        player, "print(list(meshrun.init('a=2,b=auto').shape), meshrun.coords())", 4, {"dp": 4}, init="lazy"
+    )
+    assert end.out == "[2, 2] {'a': 0, 'b': 0}\n"
+
+
+def test_different_plans_end_before_any_group_is_made(player: Player) -> None:
+    path = script(player, "print('never')")
+    with player.store(2) as port:
+        workers = []
+        for rank, fingerprint in enumerate(("aaaa", "bbbb")):
+            order = player.order(path, init="eager", mesh={"dims": {"dp": 2}}, fingerprint=fingerprint, timeout_s=5.0)
+            assert player.line is not None
+            player.line.sendall(wire.encode(order))
+            workers.append(player.fork(rank, player.env(rank, 2, port)))
+        ends = [worker.wait() for worker in workers]
+    assert [end.code for end in ends] == [1, 1]
+    assert not any(end.ready or "never" in end.out for end in ends)
+    raised = next(e.raised for e in ends if e.raised.type.endswith("PlanMismatch"))
+    assert raised.phase == "init"
+    for word in ("rank 0", "rank 1", "aaaa", "bbbb"):
+        assert word in raised.message
+
+
+def test_a_mesh_that_does_not_cover_the_world_is_an_init_failure(player: Player) -> None:
+    ends = player.run(player.order(script(player, "print('never')"), init="eager", mesh={"dims": {"dp": 3}}), 2)
+    for end in ends:
+        assert (end.code, end.out, end.ready) == (1, "", False)
+        assert (end.raised.phase, end.raised.type, end.raised.exit_code) == ("init", "ValueError", 1)
+        assert "dp=3 does not have 2 places" in end.raised.message
+
+
+def test_rank_zero_may_leave_first(player: Player) -> None:
+    """No rank hosts the store, so the others can use it when rank 0 is gone."""
+    text = """
+        if os.environ["RANK"] == "0":
+            sys.exit(0)
+        from torch.distributed.rendezvous import rendezvous
+        os.read(0, 1)
+        store, rank, size = next(rendezvous("env://"))
+        store.set("key", "value")
+        print(store.get("key"), rank, size)
+        """
+    order = player.order(script(player, text), init="off", mesh={"dims": {"dp": 2}})
+    with player.store(2) as port:
+        first, second = player.launch(order, 2, port)
+        assert first.wait().code == 0
+        end = second.wait()
+    assert (end.code, end.out) == (0, "b'value' 1 2\n"), end.err
+
+
+def test_a_scripts_children_are_no_ranks(player: Player) -> None:
+    (end, _) = run(
+        player,
+        """
+        import multiprocessing as mp
+        def child():
+            print(meshrun.coords(), hasattr(dist.init_process_group, "meshrun_original"), flush=True)
+        p = mp.get_context("fork").Process(target=child); p.start(); p.join()
+        print(p.exitcode, total())
+        """,
+        2,
+        {"dp": 2},
+    )
+    assert end.out.splitlines() == ["{'dp': 0} True", "0 1"]
+
+
+def test_the_ddp_example_runs_unchanged(player: Player) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "ddp.py"
+    for init in ("eager", "lazy", "off"):
+        ends = player.run(player.order(example, init=init, mesh={"dims": {"dp": 2}}), 2)
+        assert [(end.code, end.err) for end in ends] == [(0, ""), (0, "")]
+        assert ends[0].out.startswith("step 0  loss ")
