@@ -138,7 +138,7 @@ class Cluster:
             AuthorizedKeysFile {here}/authorized_keys
             PidFile none
             StrictModes no
-            UsePAM no
+            UsePAM {"no" if ME.pw_uid == 0 else "yes"}
             UseDNS no
             PermitRootLogin prohibit-password
             PasswordAuthentication no
@@ -214,6 +214,8 @@ class NamespaceCluster(Cluster):
         self._on_switch("ip", "link", "add", "name", "switch", "type", "bridge")
         self._on_switch("ip", "link", "set", "switch", "up")
         self._plug("launcher", self._tag, None, f"{self._net}.254")
+        # It would go with the switch, but some time later.
+        self._stack.callback(subprocess.run, ["ip", "link", "del", self._tag], capture_output=True)
         starts = [self._start_host(i) for i in range(n)]
         for i, process in enumerate(starts):
             init = wait_for_child(process.pid)
@@ -317,8 +319,15 @@ class LoopbackCluster(Cluster):
             host = ClusterHost(f"n{i}", address, find_port(address))
             config = self._write_sshd(i, address, host.port)
             self._spawn([SSHD, "-D", "-E", str(self.dir / f"host{i}/sshd.log"), "-f", str(config)])
+            self._stack.callback(self._kill_all, i)
             hosts.append(host)
         self.hosts = tuple(hosts)
+
+    def _kill_all(self, i: int) -> None:
+        """Sessions outlive the sshd that took them in."""
+        for process in self._all(i):
+            with contextlib.suppress(OSError):
+                os.kill(process.pid, signal.SIGKILL)
 
     def _all(self, i: int) -> Iterable[Process]:
         """Descendants of host `i`'s sshd; what has left the tree cannot be told from others here."""

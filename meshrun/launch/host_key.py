@@ -11,13 +11,16 @@ from meshrun.errors import Cause, CauseKind
 from meshrun.launch.known_hosts import Entry, Verdict, judge_key, make_fingerprint, select_entries
 from meshrun.launch.ssh_config import Target
 from meshrun.launch.ssh_connect import Failed
-from meshrun.launch.ssh_files import add_known_host
+from meshrun.launch.ssh_files import add_known_host, read_known_hosts
 
 
-def find_entries(target: Target, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """What known_hosts says about this host, under its name with port and, if that is not 22, its bare name."""
+def find_entries(target: Target) -> tuple[Entry, ...]:
+    """What known_hosts says about this host, under its name with port and, if that is not 22, its bare name.
+
+    Raises InputError for a file that cannot be read."""
     bare = target.key_name.startswith("[") and target.port != 22
-    return select_entries(entries, (target.key_name, target.hostname.lower()) if bare else (target.key_name,))
+    names = (target.key_name, target.hostname.lower()) if bare else (target.key_name,)
+    return select_entries(read_known_hosts(target.known_hosts), names)
 
 
 def judge_host(target: Target, entries: Sequence[Entry], key_type: str, key: bytes) -> str:

@@ -23,22 +23,21 @@ from meshrun.launch.known_hosts import find_types
 from meshrun.launch.ssh_config import Target, restrict
 from meshrun.launch.ssh_connect import (
     Failed,
-    Proxy,
     blame_jump,
-    dial,
+    open_stream,
     read_public_key,
     refuse_login,
-    shut,
     take_turn,
     time_left,
 )
-from meshrun.launch.ssh_files import read_jumps, read_known_hosts, read_target
+from meshrun.launch.ssh_files import read_hops
 from meshrun.spec.values import Host, SshSettings
 
 # paramiko wakes up this often only to look whether it was closed; we wake it by shutting the socket down instead.
 _IDLE_S = 30.0
 _FLUSH_S = 1.0
 _STATUS_S = 5.0
+_POLL_S = 2.5
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
@@ -88,7 +87,8 @@ class _SshChannel:
     def _run(self, host: Host, settings: SshSettings, timeout_s: float, make_start: MakeStart) -> None:
         try:
             session = self._start(host, settings, timeout_s)
-            self._outbox.start(make_start(), session.sendall, self._hang_up, f"ssh-out-{self._intake.node}")
+            name = f"ssh-out-{self._intake.node}"
+            self._outbox.start(make_start(), lambda data: _write_all(session, data), self._hang_up, name)
             reason = self._read(session)
             self._finish(session, reason)
         except Failed as failed:
@@ -104,20 +104,21 @@ class _SshChannel:
             self._outbox.stop()
             self._hang_up()
 
-    # ---- connecting ----
-
     def _start(self, host: Host, settings: SshSettings, timeout_s: float) -> paramiko.Channel:
-        target = read_target(host.name, host.user, host.port, settings)
-        hops = [*read_jumps(target, settings), target]
+        hops = read_hops(host.name, host.user, host.port, settings)
         with take_turn(hops[0]):
             deadline = time.monotonic() + timeout_s
             transport = self._connect(hops, deadline)
-            return _execute(transport, target, deadline)
+            return _execute(transport, hops[-1], deadline)
 
     def _connect(self, hops: Sequence[Target], deadline: float) -> paramiko.Transport:
-        stream: socket.socket | paramiko.Channel = self._open_stream(hops[0], deadline)
+        stream: socket.socket | paramiko.Channel | None = None
         for hop, after in zip(hops, [*hops[1:], None], strict=True):
             try:
+                if stream is None:
+                    stream, closers = open_stream(hop, deadline)
+                    for closer in closers:
+                        self._keep(closer)
                 transport = self._enter(hop, stream, deadline)
                 if after is None:
                     return transport
@@ -126,18 +127,8 @@ class _SshChannel:
                 raise blame_jump(failed, hop, hops) from None
         raise AssertionError("a connection has at least one hop")
 
-    def _open_stream(self, first: Target, deadline: float) -> socket.socket:
-        if first.proxy_command:
-            proxy = Proxy(first.proxy_command)
-            self._keep(proxy.close)
-            stream = proxy.stream
-        else:
-            stream = dial(first.hostname, first.port, time_left(deadline, first))
-        self._keep(lambda: shut(stream))
-        return stream
-
     def _enter(self, hop: Target, stream: socket.socket | paramiko.Channel, deadline: float) -> paramiko.Transport:
-        entries = find_entries(hop, read_known_hosts(hop.known_hosts))
+        entries = find_entries(hop)
         transport = _Transport(stream)
         transport.daemon = True
         self._keep(transport.close)
@@ -166,17 +157,16 @@ class _SshChannel:
             with suppress(OSError, EOFError):
                 closer()
 
-    # ---- connected ----
-
     def _read(self, session: paramiko.Channel) -> str:
         """Until the far side ends; returns why we must end it, "" if it did. One thread drains both of its streams."""
         combined = True
-        while data := session.recv(65536):
+        while data := _read_some(session):
             if why := feed_safely(self._intake, data):
                 return why
             if combined and self._intake.opened:
                 # From here on, what an rc file left running says on stderr must not get between the frames.
-                combined = session.set_combine_stderr(False) and False
+                session.set_combine_stderr(False)
+                combined = False
             while session.recv_stderr_ready():
                 self._intake.hear(session.recv_stderr(65536))
         return ""
@@ -189,6 +179,25 @@ class _SshChannel:
             self._intake.end(UNKNOWN_SIGNAL, garbled or "the agent was ended by a signal")
         else:
             self._intake.end(None, garbled or "the connection broke")
+
+
+def _read_some(session: paramiko.Channel) -> bytes:
+    """What has come; b"" at the end, also when the command has ended but something it left holds its stdout open."""
+    while True:
+        try:
+            return session.recv(65536)
+        except TimeoutError:  # an agent beats more often than this, so it costs nothing while one runs
+            if session.exit_status_ready():
+                return b""
+
+
+def _write_all(session: paramiko.Channel, data: bytes) -> None:
+    while data:
+        try:
+            data = data[session.send(data) :]
+        except TimeoutError:  # the far side's window is closed, or (closed) it will never open
+            if session.closed:
+                raise
 
 
 class _Transport(paramiko.Transport):
@@ -252,15 +261,13 @@ def _execute(transport: paramiko.Transport, target: Target, deadline: float) -> 
         session = transport.open_session(timeout=time_left(deadline, target))
         session.set_combine_stderr(True)
         session.exec_command(COMMAND)
+        session.settimeout(_POLL_S)
         return session
     except (paramiko.SSHException, EOFError, OSError) as error:
         if not transport.is_active():
             raise Failed(Cause(CauseKind.DROPPED, f"{target.hostname} closed the connection after login")) from None
         message = f"{target.hostname} let {target.user} in but ran no command: {error}"
         raise Failed(Cause(CauseKind.AGENT, message, "see ForceCommand and MaxSessions in its sshd_config")) from None
-
-
-# ---- logging in ------------------------------------------------------------------------------------------------------
 
 
 def _log_in(transport: paramiko.Transport, target: Target) -> None:

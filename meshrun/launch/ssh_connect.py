@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
 from meshrun.errors import Cause, CauseKind
@@ -80,6 +80,15 @@ def _describe(host: str, port: int, error: OSError, timeout_s: float) -> Cause:
     return Cause(kind, f"no way to {where}: {error.strerror or error}", "check the address and the network")
 
 
+def open_stream(first: Target, deadline: float) -> tuple[socket.socket, list[Callable[[], object]]]:
+    """To the first server on the way to a host; the functions end it and must be called in their order."""
+    if first.proxy_command:
+        proxy = Proxy(first.proxy_command)
+        return proxy.stream, [lambda: shut(proxy.stream), proxy.close]
+    stream = dial(first.hostname, first.port, time_left(deadline, first))
+    return stream, [lambda: shut(stream)]
+
+
 class Proxy:
     """A running ProxyCommand: one end of a socket pair is its stdin and stdout."""
 
@@ -92,8 +101,7 @@ class Proxy:
             self._process = subprocess.Popen(argv, stdin=end, stdout=end, stderr=null, start_new_session=True)
 
     def close(self) -> None:
-        """End it and leave no zombie."""
-        self.stream.close()
+        """End it and leave no zombie. The stream is the caller's to close."""
         self._process.kill()
         self._process.wait()
 

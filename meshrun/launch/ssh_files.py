@@ -9,6 +9,7 @@ import glob
 import os
 import pwd
 import subprocess
+from dataclasses import replace
 from functools import lru_cache
 
 from meshrun.errors import InputError, Problem
@@ -25,11 +26,12 @@ def read_target(name: str, user: str | None, port: int | None, settings: SshSett
     return _read_target(Asked(name, user, port), settings)
 
 
-def read_jumps(target: Target, settings: SshSettings) -> tuple[Target, ...]:
-    """The hops of ProxyJump, nearest first; each has its own place in the config, but not the line's user or port."""
-    hops = [parse_jump(text) for text in target.proxy_jump]
-    plain = SshSettings(settings.config, None, None, settings.identity, settings.host_key_policy)
-    return tuple(_read_target(hop, plain) for hop in hops)
+def read_hops(name: str, user: str | None, port: int | None, settings: SshSettings) -> tuple[Target, ...]:
+    """The servers on the way, nearest first, the host itself last: ProxyJump's hops are looked up in the config too,
+    but the line's and the command line's user and port are not theirs. Raises InputError."""
+    target = read_target(name, user, port, settings)
+    plain = replace(settings, user=None, port=None)
+    return (*(_read_target(parse_jump(text), plain) for text in target.proxy_jump), target)
 
 
 def _read_target(asked: Asked, settings: SshSettings) -> Target:

@@ -44,7 +44,8 @@ def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str
     hostname = tokens["h"] = expand(first("hostname", asked.name), tokens, asker.home)
 
     configured = [text.strip('"') for text in options.get("identityfile", []) if text.lower() != "none"]
-    identities = [*([settings.identity] if settings.identity else []), *configured]
+    wanted = [*([settings.identity] if settings.identity else []), *configured]
+    identities = tuple(dict.fromkeys(expand(path, tokens, asker.home) for path in wanted))
     alias = first("hostkeyalias")
     name = hostname.lower()
     jump, proxy = first("proxyjump"), options.get("proxycommand", [""])[0]
@@ -55,11 +56,9 @@ def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str
         user=user,
         user_said=bool(asked.user or settings.user or first("user")),
         port_said=bool(asked.port or settings.port or first("port")),
-        identities=tuple(expand(path, tokens, asker.home) for path in identities),
+        identities=identities,
         identities_only=first("identitiesonly").lower() == "yes",
-        default_keys=()
-        if options.get("identityfile") or identities
-        else tuple(expand(path, {}, asker.home) for path in _DEFAULT_KEYS),
+        default_keys=() if identities else tuple(expand(path, {}, asker.home) for path in _DEFAULT_KEYS),
         use_agent=first("identityagent").lower() != "none",
         key_name=alias or (name if port == 22 else f"[{name}]:{port}"),
         known_hosts=files("userknownhostsfile", _USER_FILES) + files("globalknownhostsfile", _GLOBAL_FILES),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, ClassVar
 
 from meshrun import wire
 from meshrun.launch.boot import make_prologue
@@ -85,11 +85,14 @@ def make_start(*pythons: str, prelude: str = "") -> Callable[[], bytes]:
 
 
 class Line:
-    """A Fleet and its events, in order of arrival."""
+    """A Fleet and its events, in order of arrival. tests/launch/conftest.py closes what a test leaves open."""
+
+    made: ClassVar[list[Line]] = []
 
     def __init__(self, *openers: Any) -> None:
         self.events: Queue[ChannelEvent] = Queue()
         self.fleet = Fleet(openers, self.events.put)
+        self.made.append(self)
 
     def next(self, timeout_s: float = WAIT_S) -> ChannelEvent:
         """The next event."""

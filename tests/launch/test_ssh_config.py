@@ -14,7 +14,7 @@ import pytest
 
 from meshrun.errors import InputError
 from meshrun.launch.ssh_config import Asker, Target, match_patterns, parse_lines, resolve, restrict
-from meshrun.launch.ssh_files import read_jumps, read_target
+from meshrun.launch.ssh_files import read_hops, read_target
 from meshrun.launch.ssh_target import Asked, make_target, parse_jump
 from meshrun.spec.values import SshSettings
 
@@ -169,6 +169,6 @@ def test_as_ssh_itself_reads_it(tmp_path: Path) -> None:
         assert [mine.hostname, str(mine.port), mine.user] == [want[k][0] for k in ("hostname", "port", "user")], name
         assert list(mine.identities) == [os.path.expanduser(p).replace("%r", mine.user) for p in want["identityfile"]]
         assert ",".join(mine.proxy_jump) == want.get("proxyjump", [""])[0]
-    hops = read_jumps(read_target("c", None, None, settings), settings)
+    hops = read_hops("c", None, None, settings)[:-1]
     assert [(hop.name, hop.hostname, hop.port) for hop in hops] == [("a1", "a1.real", 32), ("b.in", "b.in", 99)]
     assert hops[1].key_name == "Alias"
