@@ -48,6 +48,7 @@ class Command:
     def __init__(
         self, where: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
     ) -> None:
+        self.inside = prefix
         self.logs = where / f"runs{time.monotonic_ns()}"
         argv = [*prefix, *COMMAND, "--log-dir", str(self.logs), *args]
         self.process = subprocess.Popen(
@@ -67,15 +68,23 @@ class Command:
                 raise AssertionError(f"{file} never came: {self.end(1.0)!r}")
             time.sleep(0.01)
 
+    @property
+    def pid(self) -> int:
+        """The command itself: `nsenter` into a pid namespace stays outside as its parent and passes no signal on."""
+        if not self.inside:
+            return self.process.pid
+        (child,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(child)
+
     def signal(self, number: int) -> None:
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
 
     def end(self, within_s: float = 90.0) -> Ended:
         """Wait for the end; a command that hangs is killed and fails the test."""
         try:
             out, err = self.process.communicate(timeout=within_s)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             out, err = self.process.communicate()
             raise AssertionError(f"still running after {within_s} s:\n{out!r}\n{err!r}") from None
         return Ended(self.process.returncode, out, err, self.logs)

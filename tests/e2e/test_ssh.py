@@ -51,9 +51,8 @@ def wait_ready(command: Command, where: Path, ranks: int) -> None:
 
 
 def test_every_worker_knows_its_place(cluster: Cluster, tmp_path: Path) -> None:
-    names = (
-        "RANK LOCAL_RANK NODE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MESHRUN_COORDS TORCHELASTIC_RUN_ID".split()
-    )
+    names = ["RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"]
+    names += ["MESHRUN_COORDS", "TORCHELASTIC_RUN_ID"]
     text = f"import os, json; print(json.dumps([os.environ[n] for n in {names!r}]))"
     ended = run(tmp_path, *on(cluster, tmp_path, 2), "--mesh", "dp=2,tp=4", "--no-init", script(tmp_path, text))
     assert ended.code == 0, ended
@@ -63,7 +62,7 @@ def test_every_worker_knows_its_place(cluster: Cluster, tmp_path: Path) -> None:
         dp, tp, node = rank // 4, rank % 4, rank // 2
         prefix, _, rest = line.partition("] ")
         assert prefix == f"[n{node}:{rank} dp={dp},tp={tp}"
-        assert json.loads(rest) == list(map(str, [rank, rank % 2, node, 8, 2, node])) + [f"dp={dp},tp={tp}", run_id]
+        assert json.loads(rest) == [*map(str, (rank, rank % 2, node, 8, 2, node)), f"dp={dp},tp={tp}", run_id]
     assert len(lines) == 8
     assert {p.name for p in ended.run_dir.iterdir()} == {"plan.json", "events.jsonl", "summary.json"} | {
         f"rank{r}.{s}" for r in range(8) for s in ("out", "err")
@@ -141,7 +140,8 @@ def test_a_second_signal_does_not_wait_for_the_grace(cluster: Cluster, tmp_path:
 
 def test_nothing_starts_when_one_host_cannot(cluster: Cluster, tmp_path: Path) -> None:
     """Every host is named with its own cause, in one report, and no worker ran anywhere."""
-    hosts = "n0 slots=1\nn1 slots=1 python=/no/such/python\nn2 slots=1 workdir=/no/such/place\nno-such-host.invalid slots=1\n"
+    hosts = "n0 slots=1\nn1 slots=1 python=/no/such/python\nn2 slots=1 workdir=/no/such/place\n"
+    hosts += "no-such-host.invalid slots=1\n"
     argv = ["--connect-timeout", "3", "--no-init", "-x", "READY_DIR", script(tmp_path, SLEEPER)]
     ended = run(tmp_path, *on(cluster, tmp_path, hostfile=hosts), *argv, env=ready_dir(tmp_path))
     assert ended.code == 125, ended
