@@ -4,9 +4,13 @@ Called by: launch.openers, launch.manual, cli."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import marshal
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -15,15 +19,13 @@ from types import CodeType
 from meshrun.launch.bundle import make_bundle
 
 _ROOT = Path(__file__).resolve().parent.parent
-_FILES = ("__init__.py", "errors.py")
-_PACKAGES = ("wire", "spec", "agent", "worker")
-# They need yaml or click, or speak of the command line: no node needs them.
-_STAY = frozenset(
-    f"spec/{name}.py" for name in ("mesh_file", "nodes", "job_file", "argv", "settings", "options", "job")
-)
+# Of spec only what a worker imports: the rest reads files and command lines (and yaml), which no node does.
+_FILES = ("__init__.py", "errors.py", "spec/__init__.py", "spec/mesh.py", "spec/values.py")
+_PACKAGES = ("agent", "wire", "worker")
 # PEP 552: hash-based and unchecked. zipimport then compares neither times nor sources; another magic number makes it
 # fall back to the .py beside it (zipimport._get_module_code, the same from 3.8 on).
 _UNCHECKED = (1).to_bytes(4, "little")
+_DIGEST = hashlib.sha256().digest_size
 
 
 @lru_cache(maxsize=1)
@@ -39,15 +41,45 @@ def read_sources() -> dict[str, bytes]:
 
 @lru_cache(maxsize=1)
 def bundle() -> bytes:
-    """The archive itself, made once per process."""
-    return make_bundle(read_sources())
+    """The archive itself: made once per process, and kept beside Python's own bytecode until a source changes."""
+    kept, key = _find_kept(), _make_key()
+    with suppress(OSError):
+        data = kept.read_bytes()
+        if data[:_DIGEST] == key and hashlib.sha256(data[2 * _DIGEST :]).digest() == data[_DIGEST : 2 * _DIGEST]:
+            return data[2 * _DIGEST :]
+    made = make_bundle(read_sources())
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):
+            _keep(kept, key + hashlib.sha256(made).digest() + made)
+    return made
+
+
+def _find_kept() -> Path:
+    return Path(importlib.util.cache_from_source(str(_ROOT / "bundle.py"))).with_suffix(".bundle")
+
+
+def _make_key() -> bytes:
+    """Changes with any source, as Python's own test does (time and size), with the Python and with this file."""
+    parts = [importlib.util.MAGIC_NUMBER.hex(), *map(_stamp, (*_find_modules(), Path(__file__)))]
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).digest()
+
+
+def _stamp(path: Path) -> str:
+    status = path.stat()
+    return f"{path.relative_to(_ROOT)} {status.st_mtime_ns} {status.st_size}"
+
+
+def _keep(path: Path, data: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_bytes(data)
+    fresh.replace(path)  # whole or not at all: another launcher may be reading
 
 
 def _find_modules() -> Iterator[Path]:
     yield from (path for name in _FILES if (path := _ROOT / name).is_file())
     for package in _PACKAGES:
-        paths = (_ROOT / package).rglob("*.py")
-        yield from (path for path in sorted(paths) if path.relative_to(_ROOT).as_posix() not in _STAY)
+        yield from sorted((_ROOT / package).rglob("*.py"))
 
 
 def _compile(path: Path, name: str, source: bytes) -> bytes:

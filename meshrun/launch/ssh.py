@@ -37,7 +37,8 @@ from meshrun.spec.values import Host, SshSettings
 _IDLE_S = 30.0
 _FLUSH_S = 1.0
 _STATUS_S = 5.0
-_POLL_S = 2.5
+# How often stderr is looked at when stdout is silent. An open line has a beat every 2 s, so there it costs nothing.
+_POLL_S, _POLL_OPEN_S = 0.1, 2.5
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
@@ -159,16 +160,11 @@ class _SshChannel:
 
     def _read(self, session: paramiko.Channel) -> str:
         """Until the far side ends; returns why we must end it, "" if it did. One thread drains both of its streams."""
-        combined = True
-        while data := _read_some(session):
+        while data := _read_some(session, self._intake):
             if why := feed_safely(self._intake, data):
                 return why
-            if combined and self._intake.opened:
-                # From here on, what an rc file left running says on stderr must not get between the frames.
-                session.set_combine_stderr(False)
-                combined = False
-            while session.recv_stderr_ready():
-                self._intake.hear(session.recv_stderr(65536))
+            if self._intake.opened:
+                session.settimeout(_POLL_OPEN_S)
         return ""
 
     def _finish(self, session: paramiko.Channel, garbled: str) -> None:
@@ -181,14 +177,22 @@ class _SshChannel:
             self._intake.end(None, garbled or "the connection broke")
 
 
-def _read_some(session: paramiko.Channel) -> bytes:
-    """What has come; b"" at the end, also when the command has ended but something it left holds its stdout open."""
+def _read_some(session: paramiko.Channel, intake: Intake) -> bytes:
+    """What has come on stdout; b"" at the end, also when the command has ended but something it left holds that open.
+
+    The two streams stay apart, so that what an rc file left running says on stderr never gets between frames; both are
+    drained here, since a full one would stop the other (they share a window)."""
     while True:
         try:
-            return session.recv(65536)
-        except TimeoutError:  # an agent beats more often than this, so it costs nothing while one runs
-            if session.exit_status_ready():
-                return b""
+            data = session.recv(65536)
+        except TimeoutError:
+            data = None
+        while session.recv_stderr_ready():
+            intake.hear(session.recv_stderr(65536))
+        if data is not None:
+            return data
+        if session.exit_status_ready():
+            return b""
 
 
 def _write_all(session: paramiko.Channel, data: bytes) -> None:
@@ -259,7 +263,6 @@ def _forward(transport: paramiko.Transport, hop: Target, after: Target, deadline
 def _execute(transport: paramiko.Transport, target: Target, deadline: float) -> paramiko.Channel:
     try:
         session = transport.open_session(timeout=time_left(deadline, target))
-        session.set_combine_stderr(True)
         session.exec_command(COMMAND)
         session.settimeout(_POLL_S)
         return session

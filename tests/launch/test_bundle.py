@@ -4,14 +4,18 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+import ast
 import io
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import meshrun.wire
 from meshrun.launch.bundle import make_bundle
-from meshrun.launch.sources import bundle, read_sources
+from meshrun.launch.sources import read_sources
 
 _IMPORT = "import sys; sys.path.insert(0, sys.argv[1]); import meshrun.wire as w; print(w.__file__, w.MAX_FRAME)"
 
@@ -39,19 +43,48 @@ def test_same_files_same_bytes_in_any_order() -> None:
 
 def test_it_holds_what_nodes_need_and_nothing_else() -> None:
     names = read_sources().keys()
-    assert {
-        "meshrun/errors.py",
-        "meshrun/wire/codec.py",
-        "meshrun/agent/__init__.py",
-        "meshrun/spec/values.py",
-    } <= names
+    wanted = ("errors", "wire/codec", "agent/__main__", "worker/__main__", "spec/values")
+    assert {f"meshrun/{name}.{end}" for name in wanted for end in ("py", "pyc")} <= names
     tops = {name.split("/")[1] for name in names}
     assert tops <= {"__init__.py", "__init__.pyc", "errors.py", "errors.pyc", "wire", "spec", "agent", "worker"}
-    assert not [
-        n for n in names if n.startswith(("meshrun/spec/mesh_file", "meshrun/spec/options", "meshrun/spec/job"))
-    ]
     assert not [n for n in names if "__pycache__" in n or not n.endswith((".py", ".pyc"))]
-    assert bundle() is bundle()
+
+
+def test_every_module_that_it_imports_is_in_it() -> None:
+    sources = {name: data for name, data in read_sources().items() if name.endswith(".py")}
+    have = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources}
+    needed = set()
+    for data in sources.values():
+        for node in ast.walk(ast.parse(data)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("meshrun"):
+                needed.add(node.module)
+            elif isinstance(node, ast.Import):
+                needed |= {alias.name for alias in node.names if alias.name.startswith("meshrun")}
+    assert needed and needed <= have
+
+
+def test_it_is_kept_until_a_source_changes(tmp_path: Path) -> None:
+    """A copy of the package, bundled by fresh processes."""
+    shutil.copytree(Path(meshrun.wire.__file__).parents[1], tmp_path / "meshrun")
+    code = (
+        "import hashlib, meshrun.launch.sources as s; b = s.bundle(); b2 = s.bundle(); assert b is b2\n"
+        "print(s.read_sources.cache_info().misses, hashlib.sha256(b).hexdigest(), s._find_kept())"
+    )
+
+    def make() -> list[str]:
+        argv = [sys.executable, "-c", code]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    made, first, kept = make()
+    assert (made, Path(kept).parent) == ("1", tmp_path / "meshrun" / "__pycache__")
+    assert make() == ["0", first, kept]
+    Path(kept).write_bytes(Path(kept).read_bytes()[:-1])
+    assert make()[0] == "1", "a broken one was used"
+    with open(tmp_path / "meshrun" / "errors.py", "a") as file:
+        file.write("# changed\n")
+    again = make()
+    assert again[0] == "1" and again[1] != first
 
 
 def test_bytecode_is_used_when_the_magic_fits(tmp_path: Path) -> None:

@@ -325,17 +325,18 @@ def test_twelve_hosts_behind_one_sshd_that_drops_logins(make_cluster: MakeCluste
 def test_an_rc_file_that_talks_for_a_megabyte(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1, needs="namespaces")
     home = os.path.expanduser("~")
-    talk = "head -c 1000000 /dev/zero | tr '\\0' x; echo; head -c 300000 /dev/zero | tr '\\0' y >&2; echo Welcome\n"
-    cluster.write(0, f"{home}/.bashrc", talk + "sleep 1000 & (sleep 0.1; echo late >&2) &\n")
+    talk = "head -c 1000000 /dev/zero | tr '\\0' x; echo; head -c 3000000 /dev/zero | tr '\\0' y >&2; echo Welcome\n"
+    left = "sleep 1000 & (for n in $(seq 300); do sleep 0.001; echo late >&2; done; echo last >&2) &\n"
+    cluster.write(0, f"{home}/.bashrc", talk + left)
     line = _line(cluster)
     line.start()
-    assert line.ask("hey") == "hey"
-    wait_until(lambda: sum(process.state != "Z" for process in cluster.processes(0)) == 2, "the late word")
-    assert line.ask("hey") == "hey"
+    for n in range(300):
+        assert line.ask(f"hey {n}") == f"hey {n}"
+    wait_until(lambda: sum(process.state != "Z" for process in cluster.processes(0)) == 2, "the last word")
     line.fleet.send(0, wire.Stacks(0, "exit 0"))
     closed = line.until(Closed)  # although the sleeper still holds the session's stdout open
     assert closed.reason == "the agent ended (exit code 0)"
-    assert closed.noise.endswith("Welcome\nlate")
+    assert "x\nWelcome\n" in closed.noise and closed.noise.endswith("late\nlast")
     assert [process.command for process in cluster.wait_empty(0, 0)] == ["sleep 1000"]
 
 
