@@ -18,6 +18,7 @@ EXIT_INTERRUPT = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) and return its exit code; never raises."""
+    _hold_standard_descriptors()
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except MeshrunError as error:
@@ -31,6 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         _complain(_render_bug(error))
         return EXIT_CLUSTER
+
+
+def _hold_standard_descriptors() -> None:
+    """A descriptor 0, 1 or 2 that was closed at the start would be given to the next socket, and be written to."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
 
 
 def _dispatch(argv: list[str]) -> int:

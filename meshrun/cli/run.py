@@ -42,7 +42,8 @@ def run_job(job: Job) -> int:
             result = watch(machine, inbox, _performer(fleet, report))
         finally:
             fleet.close_all()
-        report.finish(result)
+    # The signal handlers are back: a reader that stopped reading our last lines can be left with Ctrl-C.
+    report.finish(result)
     return result.exit_code
 
 

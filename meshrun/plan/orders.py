@@ -11,7 +11,7 @@ from meshrun.spec.values import Host, Job
 
 # Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
 WINDOW_TOTAL, WINDOW_LEAST, WINDOW_MOST = 64 * 2**20, 256 * 2**10, 8 * 2**20
-_DEFAULT_TIMEOUT_S = Job.__dataclass_fields__["timeout_s"].default
+_DEFAULT_TIMEOUT_S = 600.0
 
 
 def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
@@ -73,10 +73,10 @@ def host_of(job: Job, node: int) -> Host:
 
 
 def _timeout_s(job: Job, plan: Plan) -> float:
-    """`--timeout` where it differs from its default, then the mesh file's default, then 600 s."""
-    if job.timeout_s != _DEFAULT_TIMEOUT_S:
+    """`--timeout`, else the mesh file's default, else 600 s."""
+    if job.timeout_s is not None:
         return job.timeout_s
-    return dict(plan.mesh.timeout_s).get("default", job.timeout_s)
+    return dict(plan.mesh.timeout_s).get("default", _DEFAULT_TIMEOUT_S)
 
 
 def _workers(plan: Plan, node: NodePlan) -> tuple[wire.WorkerSlot, ...]:

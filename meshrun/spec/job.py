@@ -106,7 +106,7 @@ def ssh_settings(settings: Settings) -> SshSettings:
         user=settings["ssh-user"],
         port=settings["ssh-port"],
         identity=settings["identity"],
-        host_key_policy=settings["host-key-policy"],
+        host_key_policy=settings["host-key-policy"] or "",
     )
 
 

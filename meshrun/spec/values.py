@@ -80,7 +80,7 @@ class Job:
     init: str = "lazy"  # "eager" | "lazy" | "off", `auto` resolved
     device: str = "auto"
     backend: str = ""
-    timeout_s: float = 600.0
+    timeout_s: float | None = None  # None: the mesh file's default, else 600
     start_method: str = "fork"
     preload: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)

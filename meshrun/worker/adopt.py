@@ -49,8 +49,7 @@ def destroy_process_group(session: Session, original: Function, args: Args, kwar
         return original(*args, **kwargs)
     group = asked.get("group")
     if group is None or group is dist.group.WORLD:
-        session.forget()
-        session.destroyed = True
+        groups.retire(session)
     elif group is not dist.GroupMember.NON_GROUP_MEMBER:
         session.known.clear()
     return original(*args, **kwargs)

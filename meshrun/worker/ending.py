@@ -56,10 +56,17 @@ def fail_init(error: BaseException) -> NoReturn:
 def _report(session: Session | None, error: BaseException, phase: str, code: int) -> None:
     if session is None:
         return
+    _spare_from_stop()
     raised = record.make_raised(error, session.place.rank, session.order.attempt, phase, code)
     if session.line is not None:
         session.line.tell(raised)
     record.write_error_file(raised)
+
+
+def _spare_from_stop() -> None:
+    """The record makes the launcher stop everybody; without this its SIGTERM would cut off our own traceback."""
+    with contextlib.suppress(ValueError):  # not the main thread: the signal would not have ended it there either
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _system_exit_code(error: SystemExit, session: Session | None) -> int:

@@ -64,10 +64,23 @@ def make_meshes(session: Session, owner: Owner, timeout: timedelta) -> None:
         session.known.setdefault((order.device, tuple(mesh.shape), tuple(mesh.mesh_dim_names)), mesh)
 
 
-def destroy_world(session: Session) -> None:
-    """Destroy every group. The session's references go first, or the dead groups stay alive."""
+def retire(session: Session) -> None:
+    """Before torch destroys the world: forget the meshes, but keep the groups themselves.
+
+    A DDP model that lives on may hold the last reference. Its C++ part then joins a gloo group's thread without
+    letting go of the GIL, while that thread waits for the GIL to drop a tensor: a hang at the end of a good script
+    (seen with 2.13 in 1 of 20 runs on a loaded machine). Held here, a group ends with the process, or with the next
+    generation, dropped from Python, where torch does let go of the GIL."""
+    from torch.distributed import distributed_c10d
+
     session.forget()
     session.destroyed = True
+    session.retired = list(getattr(distributed_c10d._world, "pg_map", ()))
+
+
+def destroy_world(session: Session) -> None:
+    """Destroy every group. The session's references go first, or the dead groups stay alive."""
+    retire(session)
     if dist.is_initialized():
         unwrapped("destroy_process_group")()
 

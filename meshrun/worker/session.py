@@ -54,6 +54,7 @@ class Session:
     meshes: dict[str, DeviceMesh] = field(default_factory=dict)  # "": the mesh; then views and factorings
     known: dict[Any, DeviceMesh] = field(default_factory=dict)  # (device type, shape, names) → mesh
     plain_groups: list[ProcessGroup] = field(default_factory=list)  # groups with the default time-out
+    retired: list[ProcessGroup] = field(default_factory=list)  # of the generation that was destroyed last
 
     @property
     def dims(self) -> dict[str, int]:

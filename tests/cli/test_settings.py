@@ -21,7 +21,7 @@ def merge(
 
 def test_defaults() -> None:
     values, sources = merge()
-    assert (values["timeout"], values["grace"], values["connect-timeout"], values["start-timeout"]) == (600, 5, 30, 300)
+    assert (values["grace"], values["connect-timeout"], values["start-timeout"]) == (5, 30, 300)
     assert set(sources.values()) == {"default"}
 
 

@@ -102,13 +102,18 @@ dist.barrier()
 
 
 def test_ranks_that_never_reach_the_mesh_are_named_with_their_stacks(cluster: Cluster, tmp_path: Path) -> None:
-    """The wrong interface on one node, as users set it by mistake: gloo waits for a peer that cannot come."""
+    """The start deadline: rank 1 hangs before it joins, rank 0 waits for it; both stacks are shown."""
+    (tmp_path / "stuck.py").write_text(
+        "import os, sys, time, torch.distributed\n"
+        "def wait_for_driver(*args, **options):\n    time.sleep(600)\n"
+        "if os.environ.get('STUCK'):\n    sys.modules['torch.distributed.rendezvous'].rendezvous = wait_for_driver\n"
+    )
     (tmp_path / "script.py").write_text("print('never here')")
-    hosts = "n0 slots=1\nn1 slots=1 env.GLOO_SOCKET_IFNAME=lo\n"
-    argv = [*on(cluster, tmp_path, hostfile=hosts), "--mesh", "dp=2", "--start-timeout", "8", "script.py"]
-    ended = run(tmp_path, *argv)
+    hosts = "n0 slots=1\nn1 slots=1 env.STUCK=1\n"
+    argv = [*on(cluster, tmp_path, hostfile=hosts), "--mesh", "dp=2", "--preload", "stuck", "--start-timeout", "8"]
+    ended = run(tmp_path, *argv, "script.py")
     assert ended.code == 125, ended
-    assert "start deadline" in ended.err and "dp=0" in ended.err
-    assert "init_process_group" in ended.err
+    for words in ("--start-timeout", "dp=0", "dp=1", "wait_for_driver", "init_process_group"):
+        assert words in ended.err, ended
     assert ended.out == ""
     assert_nothing_left(cluster)

@@ -65,7 +65,8 @@ def test_every_module_that_it_imports_is_in_it() -> None:
 
 def test_it_is_kept_until_a_source_changes(tmp_path: Path) -> None:
     """A copy of the package, bundled by fresh processes."""
-    shutil.copytree(Path(meshrun.wire.__file__).parents[1], tmp_path / "meshrun")
+    fresh = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(meshrun.wire.__file__).parents[1], tmp_path / "meshrun", ignore=fresh)
     code = (
         "import hashlib, meshrun.launch.sources as s; b = s.bundle(); b2 = s.bundle(); assert b is b2\n"
         "print(s.read_sources.cache_info().misses, hashlib.sha256(b).hexdigest(), s._find_kept())"
