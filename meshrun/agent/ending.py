@@ -29,6 +29,7 @@ from meshrun.agent.state import (
     Store,
     change_worker,
     change_workers,
+    turn,
 )
 from meshrun.errors import CauseKind
 from meshrun.wire import Bye, Drained, Trouble
@@ -45,7 +46,7 @@ def stop(state: State, grace_s: float, now: float) -> Step:
         running = [worker for worker in state.workers if worker.stage is Stage.RUNNING]
         state = change_workers(state, Stage.WAITING, stage=Stage.ENDED)
         state = change_workers(state, Stage.RUNNING, stopped=True)
-        state = replace(state, phase=Phase.STOPPING, kill_at=now + grace_s)
+        state = turn(state, Phase.STOPPING, kill_at=now + grace_s)
         return state, [SignalWorker(worker.pid, SIGTERM) for worker in running]
     if state.phase in (Phase.STOPPING, Phase.CLEARING) and state.kill_at is not None:
         state = replace(state, kill_at=min(state.kill_at, now + grace_s))
@@ -60,11 +61,12 @@ def kill(state: State, now: float) -> Step:
         state = replace(change_workers(state, Stage.LAUNCHED, stage=Stage.ENDED), server=Server.GONE)
     state = change_workers(state, Stage.WAITING, stage=Stage.ENDED)
     state = change_workers(state, Stage.RUNNING, stopped=True)
-    phase = Phase.STOPPING if state.phase in ALIVE else state.phase
-    state = replace(state, phase=phase, killed=True, kill_at=None, look_at=now + LOOK_AGAIN_S)
+    if state.phase in ALIVE:
+        state = turn(state, Phase.STOPPING)
+    state = replace(state, killed=True, kill_at=None, look_at=now + LOOK_AGAIN_S)
     if state.give_up_at is None:
         state = replace(state, give_up_at=now + GIVE_UP_S)
-    return (state, [*actions, Look()]) if phase is Phase.CLEARING else (state, actions)
+    return (state, [*actions, Look()]) if state.phase is Phase.CLEARING else (state, actions)
 
 
 def leave(state: State, now: float) -> Step:
@@ -92,7 +94,7 @@ def _is_out(state: State) -> bool:
 
 def _clear(state: State, now: float) -> Step:
     number = SIGKILL if state.killed else SIGTERM
-    state = replace(state, phase=Phase.CLEARING, left=None)
+    state = turn(state, Phase.CLEARING, left=None)
     if not state.killed and state.kill_at is None:
         state = replace(state, kill_at=now + state.grace_s)
     return state, [EndAll(number), Look()]
@@ -104,7 +106,7 @@ def _is_clear(state: State) -> bool:
 
 def _drain(state: State, now: float) -> Step:
     drained = Send(Drained(state.attempt), last=True)
-    state = replace(state, phase=Phase.DRAINED, workers=(), early=(), killed=False, left=None)
+    state = turn(state, Phase.DRAINED, workers=(), early=(), killed=False, left=None)
     state = replace(state, kill_at=None, look_at=None, give_up_at=None)
     state, closing = close_store(state)
     return state, [*closing, drained]
@@ -123,7 +125,7 @@ def _may_leave(state: State) -> bool:
 
 
 def _sweep(state: State, now: float) -> Step:
-    state = replace(state, phase=Phase.LEAVING, server=Server.GONE, left=None)
+    state = turn(state, Phase.LEAVING, server=Server.GONE, left=None)
     state = replace(state, look_at=now + LOOK_AGAIN_S, give_up_at=now + GIVE_UP_S)
     return state, [KillServer(), CloseStore(), EndAll(SIGKILL, all=True), Look(all=True)]
 
@@ -134,7 +136,7 @@ def _is_swept(state: State) -> bool:
 
 def _go(state: State, now: float) -> Step:
     bye = Bye(state.left or ()) if state.line_open else None
-    gone = replace(state, phase=Phase.GONE, kill_at=None, look_at=None, give_up_at=None)
+    gone = turn(state, Phase.GONE, kill_at=None, look_at=None, give_up_at=None)
     return gone, [Depart(bye)]
 
 

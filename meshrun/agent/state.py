@@ -34,6 +34,29 @@ class Phase(Enum):
     GONE = "gone"
 
 
+_END = "Stop, Leave, a signal, or the line ends or falls silent"
+_LEAVE = "Leave, a signal, or the line ends or falls silent"
+_OUT = "every worker has ended"
+
+# What may follow what, and why; `turn` refuses anything else, and ARCHITECTURE.md shows it.
+TURNS: dict[Phase, dict[Phase, str]] = {
+    Phase.WAITING: {Phase.GREETED: "Brief: answer with Facts", Phase.LEAVING: _LEAVE},
+    Phase.GREETED: {Phase.ASSIGNED: "Assign", Phase.LEAVING: _LEAVE},
+    Phase.ASSIGNED: {Phase.ASSIGNED: "Assign again", Phase.STARTING: "Start", Phase.LEAVING: _LEAVE},
+    Phase.STARTING: {Phase.RUNNING: "every worker has a pid", Phase.STOPPING: _END, Phase.CLEARING: _OUT},
+    Phase.RUNNING: {Phase.STOPPING: _END, Phase.CLEARING: _OUT},
+    Phase.STOPPING: {Phase.CLEARING: _OUT},
+    Phase.CLEARING: {Phase.DRAINED: "no descendant is left and all output is out: Drained"},
+    Phase.DRAINED: {
+        Phase.ASSIGNED: "Assign again",
+        Phase.STARTING: "Start of the next attempt",
+        Phase.LEAVING: _LEAVE,
+    },
+    Phase.LEAVING: {Phase.GONE: "no process of the run is left: Bye"},
+    Phase.GONE: {},
+}
+
+
 class Server(Enum):
     """The fork server."""
 
@@ -111,6 +134,13 @@ class State:
 
 
 Step = tuple[State, list[Action]]
+
+
+def turn(state: State, phase: Phase, /, **values: Any) -> State:
+    """The state in another phase, with `values` set. AssertionError: TURNS has no such step, a bug."""
+    if phase not in TURNS[state.phase]:
+        raise AssertionError(f"the agent went from {state.phase} to {phase}")
+    return replace(state, phase=phase, **values)
 
 
 def change_workers(state: State, stage: Stage, /, **values: Any) -> State:

@@ -21,6 +21,7 @@ from meshrun.agent.state import (
     change_worker,
     change_workers,
     silence_deadline,
+    turn,
 )
 from meshrun.errors import CauseKind
 from meshrun.wire import (
@@ -83,14 +84,14 @@ def _brief(state: State, message: Brief, now: float) -> Step:
     if message.protocol != PROTOCOL:
         told = _trouble(f"the launcher speaks protocol {message.protocol}, this agent {PROTOCOL}", fatal=True)
         return replace(state, leaving=True), [told]
-    state = replace(state, phase=Phase.GREETED, brief=message)
+    state = turn(state, Phase.GREETED, brief=message)
     if message.form == "program" or message.start_method != "fork":
         return state, [ev.Greet(message)]
     return replace(state, server=Server.IMPORTING), [ev.StartServer(message), ev.Greet(message)]
 
 
 def _assign(state: State, message: Assign, now: float) -> Step:
-    return replace(state, phase=Phase.ASSIGNED, assign=message), []
+    return turn(state, Phase.ASSIGNED, assign=message), []
 
 
 def _reach(state: State, message: TryAddresses, now: float) -> Step:
@@ -105,7 +106,7 @@ def _open_store(state: State, message: OpenStore, now: float) -> Step:
 def _start(state: State, message: Start, now: float) -> Step:
     assert state.assign is not None
     workers = tuple(Worker(slot.rank) for slot in state.assign.workers)
-    state = replace(state, phase=Phase.STARTING, attempt=message.attempt, start=message, workers=workers, early=())
+    state = turn(state, Phase.STARTING, attempt=message.attempt, start=message, workers=workers, early=())
     return _launch(state)
 
 
@@ -201,7 +202,7 @@ def _started(state: State, event: ev.Started, now: float) -> Step:
         state, more = _worker_ended(state, event.rank, early, now)
         actions += more
     if state.phase is Phase.STARTING and not state.has(Stage.LAUNCHED):
-        state = replace(state, phase=Phase.RUNNING, early=())
+        state = turn(state, Phase.RUNNING, early=())
     return state, actions
 
 

@@ -89,7 +89,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("ssh-user", T, "ssh", "login name where the hostfile says none", None, "NAME"),
     Option("ssh-port", N, "ssh", "port where the hostfile says none", None, "PORT", (), (), 1, PORT),
     Option("identity", T, "ssh", "private key file", None, "FILE"),
-    Option("host-key-policy", C, "ssh", "unknown host keys: refuse, or accept and note; else as ssh's config says", None,
+    Option("host-key-policy", C, "ssh", "unknown host keys; when not said, as the ssh config says, else strict", None,
            "POLICY", (), ("strict", "accept-new")),
     Option("connect-timeout", S, "ssh", "how long to try to reach a node", 30.0, "SECONDS"),
     Option("master-addr", T, "rendezvous", "address of node 0; measured when not said", None, "ADDR"),
