@@ -168,6 +168,7 @@ class Agent:
         return Order(
             form=brief.form,
             argv=brief.argv,
+            typed=brief.typed,
             init=brief.init,
             device=assign.device,
             backend=assign.backend,

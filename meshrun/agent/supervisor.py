@@ -118,7 +118,10 @@ def _launch(state: State) -> Step:
     program = state.brief.form == "program"
     how = "program" if program else "fork" if state.server is Server.READY else "exec"
     state = change_workers(state, Stage.WAITING, stage=Stage.LAUNCHED, open=True)
-    return replace(state, how=how), [ev.Launch(how)]
+    # Said now and not at `Imported`: a node that lacks torch is refused before it comes to this.
+    why = f"workers are started as fresh interpreters: {state.unsafe}"
+    told = [_trouble(why, fatal=False)] if state.unsafe else []
+    return replace(state, how=how, unsafe=""), [*told, ev.Launch(how)]
 
 
 def _stop(state: State, message: Stop, now: float) -> Step:
@@ -158,9 +161,8 @@ def _from_server(state: State, event: ev.FromServer, now: float) -> Step:
         return state, []
     if not event.message.problem:
         return _go_on(replace(state, server=Server.READY))
-    told = _trouble(f"workers are started as fresh interpreters: {event.message.problem}", fatal=False)
-    state, actions = _go_on(replace(state, server=Server.UNSAFE))
-    return state, [told, ev.KillServer(), *actions]
+    state, actions = _go_on(replace(state, server=Server.UNSAFE, unsafe=event.message.problem))
+    return state, [ev.KillServer(), *actions]
 
 
 def _go_on(state: State) -> Step:

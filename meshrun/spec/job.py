@@ -44,6 +44,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
     return Job(
         run_id=context.run_id,
         form=form,
+        typed=words[0] if words else "",
         argv=(resolve(workdir, words[0]) if form == "script" else words[0], *words[1:]) if words else (),
         hosts=_hosts_of(settings, hosts, context),
         local=context.local if not by_hand(settings) else (True,) * _seats(settings, context),

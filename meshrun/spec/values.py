@@ -74,6 +74,7 @@ class Job:
     workdir: str
     python: str
     log_dir: str  # the run directory of this run
+    typed: str = ""  # the script as the user wrote it, for sys.argv[0]
     script_hash: str = ""  # sha256 of the script as the launcher sees it, "" if it does not
     mesh: MeshSpec | None = None
     nproc_per_node: int | None = None

@@ -50,6 +50,7 @@ class Brief:
     grace_s: float
     silence_s: float  # leave when nothing came from the launcher for so long
     window_bytes: int  # output that may be under way without an Ack
+    typed: str = ""  # the script as the user wrote it, for sys.argv[0]
 
 
 @message
