@@ -163,6 +163,13 @@ class Launch(NamedTuple):
     how: str
 
 
+class SignalMain(NamedTuple):
+    """Signal a worker's main process alone."""
+
+    pid: int
+    signal: int
+
+
 class SignalWorker(NamedTuple):
     """Send a signal to a worker's process group."""
 
@@ -241,6 +248,7 @@ Action = (
     | StoreStarted
     | CloseStore
     | Launch
+    | SignalMain
     | SignalWorker
     | EndTree
     | EndAll

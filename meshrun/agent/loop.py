@@ -249,6 +249,7 @@ _PERFORM: dict[type[Any], Callable[[Agent, Any], None]] = {
     ev.StoreStarted: lambda agent, action: agent._store.started(action.pid),
     ev.CloseStore: lambda agent, action: agent._store.close(),
     ev.Launch: Agent._launch,
+    ev.SignalMain: lambda agent, action: procs.send_signal(action.pid, action.signal),
     ev.SignalWorker: lambda agent, action: agent._trees.signal_worker(action.pid, action.signal),
     ev.EndTree: Agent._end_tree,
     ev.EndAll: lambda agent, action: agent._trees.end_all(action.signal, agent._keep(action.all), action.all),

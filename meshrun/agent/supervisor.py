@@ -35,6 +35,7 @@ from meshrun.wire import (
     Exited,
     Leave,
     OpenStore,
+    SignalWorkers,
     Spawned,
     Start,
     Stop,
@@ -129,6 +130,12 @@ def _stop(state: State, message: Stop, now: float) -> Step:
         state, actions = ending.close_store(state)
         return state, [*actions, ev.Send(Drained(state.attempt), last=True)]
     return ending.stop(state, message.grace_s, now)
+
+
+def _signal_workers(state: State, message: SignalWorkers, now: float) -> Step:
+    alive = state.phase in ending.ALIVE
+    running = [worker for worker in state.workers if alive and worker.stage is Stage.RUNNING]
+    return state, [ev.SignalMain(worker.pid, message.signal) for worker in running]
 
 
 def _dump(state: State, message: Dump, now: float) -> Step:
@@ -327,5 +334,6 @@ _MESSAGES: dict[type[Any], tuple[tuple[Phase, ...], Callable[[State, Any, float]
     Start: (_BETWEEN, _start),
     Stop: (_ANY, _stop),
     Dump: (_ANY, _dump),
+    SignalWorkers: (_ANY, _signal_workers),
     Leave: (_ANY, _leave),
 }

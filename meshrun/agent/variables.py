@@ -111,7 +111,7 @@ def _elastic(brief: Brief, assign: Assign, slot: WorkerSlot, start: Start, node:
     values = {
         "TORCHELASTIC_RESTART_COUNT": str(start.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(assign.max_restarts),
-        "TORCHELASTIC_ERROR_FILE": f"{node.tmp}/error{slot.rank}.json",
+        "TORCHELASTIC_ERROR_FILE": f"{node.tmp}/error{slot.rank}-{start.attempt}.json",
     }
     if brief.form != "program":
         values["TORCHELASTIC_USE_AGENT_STORE"] = "True"

@@ -63,6 +63,14 @@ class ByHand:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlySignal:
+    """`--signal-workers`: this signal to every worker, so many seconds before the time limit."""
+
+    signal: int
+    before_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What was asked, fully resolved but not placed: the input of everything after the command line."""
 
@@ -95,6 +103,7 @@ class Job:
     start_timeout_s: float = 300.0
     grace_s: float = 5.0
     time_limit_s: float | None = None
+    signal_workers: EarlySignal | None = None
     max_restarts: int = 0
     silence_s: float = 10.0
     show: str = "all"

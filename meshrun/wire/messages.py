@@ -124,6 +124,26 @@ class Stop:
 
 @message
 @dataclass(frozen=True, slots=True)
+class SignalWorkers:
+    """Give every running worker's main process this signal, once: its cue to write a checkpoint."""
+
+    signal: int
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """By hand, to the other nodes' commands: the attempt before `attempt` failed, all its workers are gone, and
+    `Start` follows. `summary` is that attempt's result, for the node's own report. No agent gets this."""
+
+    attempt: int
+    attempts: int  # that there can be in all
+    pause_s: float
+    summary: dict[str, Any]
+
+
+@message
+@dataclass(frozen=True, slots=True)
 class Dump:
     """Send the Python stacks of these local ranks' processes (empty: all), as `Stacks`."""
 

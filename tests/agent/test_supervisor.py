@@ -310,3 +310,12 @@ def test_after_the_line_is_lost_the_agent_is_gone_within_the_graces(
         for action in actions:
             assert type(action) is not ev.Launch or state.phase is not Phase.GONE
     assert end_of(state, now, seed) <= now + 5.0 + 4.0
+
+
+def test_a_signal_for_the_workers_goes_to_their_main_processes_while_they_run() -> None:
+    run = running(2)
+    assert run.hear(wire.SignalWorkers(10)) == [ev.SignalMain(100, 10), ev.SignalMain(101, 10)]
+    run.do(ended(100))
+    assert run.hear(wire.SignalWorkers(10)) == [ev.SignalMain(101, 10)]
+    run.hear(wire.Stop(5.0, "x"))
+    assert run.hear(wire.SignalWorkers(10)) == []
