@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from meshrun import wire
 from meshrun.worker import child
@@ -99,13 +99,16 @@ def _in_bad_fork() -> bool:
 
 
 def fork_for_agent(agent: int) -> int:
-    """Fork a child of the agent, not of this process: 0 in it, its pid here. Raises OSError if that is impossible.
+    """Fork a child of the agent, not of this process: 0 in it, its pid here.
 
     An intermediate process forks it and leaves; the agent is the subreaper that inherits it."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    first = os.fork()
+    try:
+        first = os.fork()
+    except OSError:
+        _refuse()
     if first == 0:
         middle = os.getpid()
         _fork_again(writing)
@@ -116,8 +119,17 @@ def fork_for_agent(agent: int) -> int:
     os.close(reading)
     os.waitpid(first, 0)
     if not answer:
-        raise OSError("the kernel refused to fork a worker")
+        _refuse()
     return int(answer)
+
+
+def _refuse() -> NoReturn:
+    """No process can be had (a limit of the user or the container): the agent reports these words and ends the run."""
+    print(
+        "meshrun: the kernel refused to fork a worker (see ulimit -u and the container's pids limit)", file=sys.stderr
+    )
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _fork_again(writing: int) -> None:
