@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from meshrun.launch.channel import Opener
-from meshrun.launch.openers import make_openers
 from meshrun.spec.values import ByHand, Job
 from meshrun.watch import state
 from meshrun.watch.loop import Machine
@@ -18,12 +17,12 @@ Ways = tuple[Sequence[Opener], Machine[Any]]
 
 
 @contextmanager
-def open_ways(job: Job) -> Iterator[Ways]:
+def open_ways(job: Job, openers: Sequence[Opener]) -> Iterator[Ways]:
     """Openers in node order, and the machine. Raises ClusterError if by hand node 0 cannot listen."""
     if job.by_hand is None:
-        yield make_openers(job), _launcher(job)
+        yield openers, _launcher(job)
     elif job.by_hand.node_rank > 0:
-        yield _relay_ways(job, job.by_hand)
+        yield _relay_ways(job, job.by_hand, openers[0])
     else:
         from meshrun.launch.handshake import make_claim
         from meshrun.launch.manual import Gate
@@ -39,7 +38,7 @@ def open_ways(job: Job) -> Iterator[Ways]:
         )
         try:
             others = [gate.opener(node) for node in range(1, hand.nnodes)]
-            yield [make_openers(job)[0], *others], _launcher(job)
+            yield [openers[0], *others], _launcher(job)
         finally:
             gate.close()
 
@@ -48,7 +47,7 @@ def _launcher(job: Job) -> Machine[Any]:
     return Machine(state.begin(job), state.advance, state.next_deadline)
 
 
-def _relay_ways(job: Job, hand: ByHand) -> Ways:
+def _relay_ways(job: Job, hand: ByHand, own: Opener) -> Ways:
     """The agent here first, then the line to node 0: the order of relay's OWN and UPSTREAM."""
     from meshrun.launch.dial import dial
     from meshrun.launch.handshake import make_claim
@@ -58,4 +57,4 @@ def _relay_ways(job: Job, hand: ByHand) -> Ways:
         hand.master_addr, hand.master_port, make_claim(job, job.hosts[0].name), hand.token, job.connect_timeout_s
     )
     machine = Machine(relay.begin_relay(job), relay.advance, relay.next_deadline)
-    return [make_openers(job)[0], upstream], machine
+    return [own, upstream], machine
