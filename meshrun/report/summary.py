@@ -86,7 +86,11 @@ def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
         "signal": failure.signal or None,
         "signal_name": signal_name(failure.signal) if failure.signal else None,
         "oom": failure.oom or None,
+        "oom_where": failure.oom_where or None,
         "exception": exception,
+        "said": failure.said or None,
+        "cause": failure.cause or None,
+        "hint": failure.hint or None,
     }
 
 
@@ -143,6 +147,9 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     if first.signal == 9:
         lines.append(_field("killed", _OOM.get(first.oom, _OOM["unknown"])))
     lines += _render_exception(first)
+    lines += _render_said(first, tails.get(first.rank, Tail()))
+    lines += [_field("cause", first.cause)] if first.cause else []
+    lines += [_field("hint", first.hint)] if first.hint else []
     lines += _render_tail(tails.get(first.rank, Tail()))
     followed = [rank for rank in result.followed if rank != first.rank]
     if followed:
@@ -182,6 +189,13 @@ def _render_exception(first: Failure) -> list[str]:
     if raised.file:
         lines.append(_field("at", f"{raised.file}:{raised.line}"))
     return [*lines, *_indent(raised.lines, 4)]
+
+
+def _render_said(first: Failure, tail: Tail) -> list[str]:
+    """A crash's stack or a traceback from stderr, unless the last lines show all of it anyway."""
+    if not first.said or first.said in "\n".join(tail.stderr):
+        return []
+    return ["  it said:", *_indent([first.said], 4)]
 
 
 def _render_tail(tail: Tail) -> list[str]:
