@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from meshrun.agent import events as ev
 from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
+from meshrun.agent import events as ev
 from meshrun.agent.accelerators import find_mask_name
 from meshrun.agent.line import Line
 from meshrun.agent.oom import OomWatch

@@ -51,7 +51,10 @@ class WorkerPipes:
     def _heard(self, message: Any) -> None:
         self._deliver(Said(self._rank, message, self._reactor.now()))
 
-    def _read(self, fd: int) -> bool:
+    def _read(self, fd: int) -> None:
+        self._take(fd)
+
+    def _take(self, fd: int) -> bool:
         """Take in one piece; False if there is none now."""
         if self._line.full:
             self._reactor.unwatch(fd)
@@ -73,7 +76,7 @@ class WorkerPipes:
         """The end of its stderr, with what is still in the pipe: a process that has ended wrote all it had."""
         for fd in [fd for fd, stream in self._streams.items() if stream == STDERR]:
             reads = 0
-            while reads < _WORDS_READS and self._read(fd):
+            while reads < _WORDS_READS and self._take(fd):
                 reads += 1
         return to_text(self._words)
 

@@ -13,6 +13,7 @@ from typing import Any
 from meshrun.errors import InputError
 from meshrun.plan.describe import describe_plan
 from meshrun.plan.values import Plan
+from meshrun.report.lines import to_bytes
 from meshrun.report.pump import Pump
 from meshrun.report.show import check_show, parse_show, selects
 from meshrun.report.store import RunDirectory
@@ -109,7 +110,7 @@ class Report:
         else:
             self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
         block = render_summary(result, self._plan, self._job.run_id, self._job.log_dir, tails)
-        self._console.finish(block.encode("utf-8", "surrogateescape"), STOPPED_STALL_S if stopped else None)
+        self._console.finish(to_bytes(block), STOPPED_STALL_S if stopped else None)
         if self._disk.error:
             raise self._disk.error
         return summary
@@ -133,10 +134,10 @@ class Report:
         self._disk.put((time.time(), Record("note", {"level": note.level, "text": note.text})))
         if note.level != "info" or not self._job.quiet:
             text = note.text if note.text.startswith("meshrun: ") else f"meshrun: {note.text}"
-            self._console.put(f"{text}\n".encode("utf-8", "surrogateescape"))
+            self._console.put(to_bytes(f"{text}\n"))
 
     def _warn(self, text: str) -> None:
-        self._console.put(f"meshrun: warning: {text}\n".encode("utf-8", "surrogateescape"))
+        self._console.put(to_bytes(f"meshrun: warning: {text}\n"))
 
     def _tails(self, first: Failure | None) -> dict[int, Tail]:
         if not first or not self._is_ours(first.node_rank):

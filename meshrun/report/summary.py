@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from meshrun.errors import CauseKind
@@ -147,10 +148,12 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     if first.signal == 9:
         lines.append(_field("killed", _OOM.get(first.oom, _OOM["unknown"])))
     lines += _render_exception(first)
-    lines += _render_said(first, tails.get(first.rank, Tail()))
+    tail = tails.get(first.rank, Tail())
+    said = first.said if first.said not in "\n".join(tail.stderr) else ""
+    lines += ["  it said:", *_indent([said], 4)] if said else []
     lines += [_field("cause", first.cause)] if first.cause else []
     lines += [_field("hint", first.hint)] if first.hint else []
-    lines += _render_tail(tails.get(first.rank, Tail()))
+    lines += _render_tail(Tail(tail.stdout, _leave_out(said, tail.stderr)))
     followed = [rank for rank in result.followed if rank != first.rank]
     if followed:
         lines.append(_field("followed", f"{_render_ranks(followed)} (failed or stopped after it)"))
@@ -191,11 +194,12 @@ def _render_exception(first: Failure) -> list[str]:
     return [*lines, *_indent(raised.lines, 4)]
 
 
-def _render_said(first: Failure, tail: Tail) -> list[str]:
-    """A crash's stack or a traceback from stderr, unless the last lines show all of it anyway."""
-    if not first.said or first.said in "\n".join(tail.stderr):
-        return []
-    return ["  it said:", *_indent([first.said], 4)]
+def _leave_out(said: str, lines: Sequence[str]) -> Sequence[str]:
+    """The lines without those that `said` has shown; behind a crash's own report there are only more of its threads."""
+    shown = set(said.split("\n")) if said else set()
+    if "Fatal Python error: " in said:
+        return tuple(takewhile(lambda line: line not in shown, lines))
+    return tuple(line for line in lines if line not in shown)
 
 
 def _render_tail(tail: Tail) -> list[str]:

@@ -124,7 +124,7 @@ RULES = (
     _rule(
         r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) is killed by signal: (?P<signal>[\w ]+\w)",
         "a DataLoader worker process was killed: {signal}",
-        "Killed is most often the kernel's OOM killer (dmesg on {host}); num_workers=0 shows what fails in the rank itself",
+        "Killed: most often by the kernel's OOM killer (dmesg on {host}); num_workers=0 shows what fails in the rank",
     ),
     _rule(
         r"DataLoader worker \(pid\(s\) (?P<pid>[\d, ]+)\) exited unexpectedly",
@@ -148,7 +148,7 @@ RULES = (
     _rule(
         r"Address already in use|EADDRINUSE|\[Errno 98\]",
         "another process on {host} has that port",
-        "use the port that meshrun gives (MASTER_PORT) or let the system pick (port 0); ss -ltnp on {host} shows who has it",
+        "use MASTER_PORT as meshrun gives it, or port 0 (the system picks); ss -ltnp on {host} shows who has it",
     ),
     _rule(
         r"No module named '?(?P<name>[\w.]+)'?",

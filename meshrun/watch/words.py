@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from meshrun.watch.values import RaisedException
 
@@ -20,6 +21,7 @@ _ASIDE = re.compile(r"^(?:Exception in thread |Process |Exception ignored )")
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _FRAME = re.compile(r'^\s*(?:\| )*  File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
 _SYNTAX = re.compile(r'\n?  File "[^"\n]+", line \d+\n(?:    .*\n)*(?:Syntax|Indentation|Tab)Error: .*\s*\Z')
+_OURS = "/meshrun/worker/"  # our frames stand below the script's
 _LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python3[\d.]*/")
 
 
@@ -70,8 +72,9 @@ def _read_stack(text: str) -> list[str]:
     """faulthandler's headline and the stack of the thread that crashed (the others, and module lists, are left out)."""
     headline, _, rest = text.partition("\n")
     at = rest.find("Current thread ")
-    stack = rest[at:].partition("\n\n")[0] if at >= 0 else ""
-    return [headline, *(line for line in stack.split("\n") if line.startswith(("Current thread", "  ")))]
+    stack = rest[at:].partition("\n\n")[0].split("\n") if at >= 0 else []
+    users = takewhile(lambda line: _OURS not in line, stack)
+    return [headline, *(line for line in users if line.startswith(("Current thread", "  ")))]
 
 
 # ---- tracebacks ------------------------------------------------------------------------------------------------------
