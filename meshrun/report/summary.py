@@ -197,9 +197,10 @@ def _render_exception(first: Failure) -> list[str]:
 def _leave_out(said: str, lines: Sequence[str]) -> Sequence[str]:
     """The lines without those that `said` has shown; behind a crash's own report there are only more of its threads."""
     shown = set(said.split("\n")) if said else set()
+    left = [line for line in lines if line not in shown]
     if "Fatal Python error: " in said:
-        return tuple(takewhile(lambda line: line not in shown, lines))
-    return tuple(line for line in lines if line not in shown)
+        left = list(takewhile(lambda line: line not in shown, lines))
+    return left if any(map(str.strip, left)) else ()
 
 
 def _render_tail(tail: Tail) -> list[str]:

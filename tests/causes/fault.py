@@ -76,8 +76,8 @@ class Fault:
     def _check_block(self, first: dict[str, Any], ended: Ended) -> None:
         block = last_block(ended)
         assert re.match(rf"meshrun: rank {self.rank} failed first: ", block), ended
-        for words in (first["cause"] and f"cause:     {first['cause']}", first["hint"] and f"hint:      {first['hint']}"):
-            assert not words or words in block, ended
+        for name in ("cause", "hint"):
+            assert not first[name] or f"  {name + ':':<11}{first[name]}\n" in block, ended
         if self.exception:
             assert f"exception: {self.exception}" in block, ended
         if self.exception and self.at:

@@ -40,7 +40,7 @@ FAULTS = [
     ),
     Fault(
         "chained",
-        "try:\n    open('/nowhere/x')\nexcept OSError as error:\n    raise RuntimeError('no data') from error  # here\n",
+        "try:\n    open('/none')\nexcept OSError as error:\n    raise RuntimeError('no data') from error  # here\n",
         1,
         exception="RuntimeError",
         message="no data",

@@ -1,0 +1,99 @@
+"""Owns: faults inside torch on one rank: DataLoader workers, spawned processes, groups that cannot be made.
+Must not: need a GPU or root; races between ranks are test_followers.py's.
+Called by: pytest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.causes.fault import Fault
+
+pytestmark = pytest.mark.torch
+
+DATA = """
+    import os, signal, torch
+    from torch.utils.data import DataLoader, Dataset
+    class Data(Dataset):
+        def __len__(self): return 8
+        def __getitem__(self, i):
+            if i == 5: {fault}
+            return torch.ones(2)
+    for batch in DataLoader(Data(), num_workers=1):  # here
+        pass
+"""
+
+FAULTS = [
+    Fault(
+        "a DataLoader worker raises",
+        DATA.format(fault='raise ValueError("bad sample 5")'),
+        1,
+        exception="ValueError",
+        message="bad sample 5",
+    ),
+    Fault(
+        "a DataLoader worker is killed",
+        DATA.format(fault="os.kill(os.getpid(), signal.SIGKILL)"),
+        1,
+        exception="RuntimeError",
+        message="is killed by signal: Killed",
+        cause="a DataLoader worker process was killed: Killed",
+    ),
+    Fault(
+        "a DataLoader worker exits",
+        DATA.format(fault="os._exit(3)"),
+        1,
+        exception="RuntimeError",
+        message="exited unexpectedly",
+        cause="a DataLoader worker process ended",
+    ),
+    Fault(
+        "torch.multiprocessing.spawn",
+        """
+        import torch.multiprocessing as mp
+        def work(i): raise ValueError(f"in process {i}")
+        if __name__ == "__main__":
+            mp.spawn(work, nprocs=1)  # here
+        """,
+        1,
+        exception="torch.multiprocessing.spawn.ProcessRaisedException",
+        message="ValueError: in process 0",
+    ),
+    Fault(
+        "shapes that do not fit",
+        "import torch\ntorch.ones(2, 3) @ torch.ones(2, 3)  # here\n",
+        1,
+        exception="RuntimeError",
+        message="mat1 and mat2 shapes cannot be multiplied",
+    ),
+    Fault(
+        "more memory than there is",
+        "import torch\ntorch.empty(1 << 60, dtype=torch.uint8)  # here\n",
+        1,
+        exception="RuntimeError",
+        message="can't allocate memory",
+        cause="no more memory",
+    ),
+    Fault(
+        "an abort in torch's native code",
+        "import torch\ntorch._C._crash_if_csrc_asan if False else __import__('os').abort()\n",
+        134,
+        "signal",
+        signal=6,
+        said="Fatal Python error: Aborted",
+        cause="gave up",
+    ),
+    Fault(
+        "no GPU here",
+        "import torch.distributed as dist\ndist.init_process_group('nccl')  # here\n",
+        1,
+        exception="ValueError",
+        message="ProcessGroupNCCL is only supported with GPUs",
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_named(fault: Fault, tmp_path: Path) -> None:
+    fault.check(tmp_path, fault.start(tmp_path))
