@@ -21,10 +21,11 @@ class Rule:
     pattern: re.Pattern[str]
     cause: str
     hint: str
+    vague: bool = False  # counts only if nothing that the exception is chained to says more
 
 
-def _rule(pattern: str, cause: str, hint: str) -> Rule:
-    return Rule(re.compile(pattern), cause, hint)
+def _rule(pattern: str, cause: str, hint: str, vague: bool = False) -> Rule:
+    return Rule(re.compile(pattern), cause, hint, vague)
 
 
 _GPU_MEMORY = (
@@ -91,6 +92,11 @@ RULES = (
         "nvidia-smi on {host}; --device cpu runs without",
     ),
     _rule(
+        r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
+        "the nccl backend was asked for, but {host} has no GPU that this torch can use",
+        "init_process_group() without a backend takes what fits; --backend gloo says it outright",
+    ),
+    _rule(
         r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives on ranks",
         "ranks went into the same collective with different shapes or types, or into different collectives",
         f"{_ORDER}; -x TORCH_DISTRIBUTED_DEBUG=DETAIL names them",
@@ -130,6 +136,7 @@ RULES = (
         r"DataLoader worker \(pid\(s\) (?P<pid>[\d, ]+)\) exited unexpectedly",
         "a DataLoader worker process ended",
         "its own words stand above in the rank's stderr; num_workers=0 shows what fails in the rank itself",
+        vague=True,
     ),
     _rule(
         r"Too many open files|\[Errno 24\]",
@@ -189,6 +196,7 @@ RULES = (
         r"(?i)connection closed by peer|gloo::IoException|connection reset by peer|remote process exit",
         "the connection to another rank broke, and no rank is known to have failed before",
         "a rank that ended early with exit code 0, or a host or network that went away",
+        vague=True,
     ),
 )
 
@@ -228,12 +236,15 @@ def explain(failure: Failure, said: str, host: str, python: str) -> Failure:
 
 
 def _find(failure: Failure, said: str) -> tuple[str, str, dict[str, str]]:
-    for text in _texts(failure, said):
-        for rule in RULES:
-            found = rule.pattern.search(text)
-            if found:
-                return rule.cause, rule.hint, {name: word or "" for name, word in found.groupdict().items()}
-    return (*_explain_signal(failure), {})
+    matches = [match for text in _texts(failure, said) if (match := _match(text))]
+    if not matches:
+        return (*_explain_signal(failure), {})
+    rule, found = next((match for match in matches if not match[0].vague), matches[0])
+    return rule.cause, rule.hint, {name: word or "" for name, word in found.groupdict().items()}
+
+
+def _match(text: str) -> tuple[Rule, re.Match[str]] | None:
+    return next(((rule, found) for rule in RULES if (found := rule.pattern.search(text))), None)
 
 
 def _texts(failure: Failure, said: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -36,7 +37,7 @@ class Fault:
     hint: str = ""
     said: str = ""  # a part of what is lifted from stderr
     rank: int = 0
-    ranks: int = 1
+    ranks: int = 1  # 0: the hostfile says
     options: tuple[str, ...] = ("--no-init",)
     argv: tuple[str, ...] = ("script.py",)
     files: dict[str, str] = field(default_factory=dict)
@@ -46,7 +47,8 @@ class Fault:
         for name, text in {"script.py": self.script, **self.files}.items():
             (where / name).parent.mkdir(exist_ok=True)
             (where / name).write_text(dedent(text).lstrip("\n"))
-        return run(where, "--nproc-per-node", str(self.ranks), *self.options, *self.argv, **kwargs)
+        count = ("--nproc-per-node", str(self.ranks)) if self.ranks else ()
+        return run(where, *count, *self.options, *self.argv, **kwargs)
 
     def check(self, where: Path, ended: Ended) -> None:
         """summary.json and the last block name the fault."""
@@ -97,9 +99,15 @@ def read_events(ended: Ended) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (ended.run_dir / "events.jsonl").read_text().splitlines()]
 
 
-def repeat(where: Path, fault: Fault, **kwargs: Any) -> None:
-    """A race: it must be named right every time."""
+def trials(where: Path) -> Iterator[Path]:
+    """A folder for each trial of a race."""
     for time in range(TIMES):
         folder = where / str(time)
         folder.mkdir()
-        fault.check(folder, fault.start(folder, **kwargs))
+        yield folder
+
+
+def repeat(where: Path, fault: Fault) -> None:
+    """A race: it must be named right every time."""
+    for folder in trials(where):
+        fault.check(folder, fault.start(folder))

@@ -162,8 +162,8 @@ FAULTS = [
         argv=(
             "sh",
             "-c",
-            "echo 'x: error while loading shared libraries: libnope.so.1: cannot open shared object file: No such file' "
-            ">&2; exit 127",
+            "echo 'x: error while loading shared libraries: libnope.so.1: cannot open shared object file: No such' >&2; "
+            "exit 127",
         ),
     ),
 ]
