@@ -162,7 +162,7 @@ FAULTS = [
         argv=(
             "sh",
             "-c",
-            "echo 'x: error while loading shared libraries: libnope.so.1: cannot open shared object file: No such' >&2; "
+            "echo 'x: error while loading shared libraries: libnope.so.1: cannot open shared object file: no' >&2; "
             "exit 127",
         ),
     ),
