@@ -25,6 +25,7 @@ from bench.measure import (
     wait_until,
 )
 from bench.output import part_output
+from bench.restart import part_restart
 
 RANKS = 8
 
@@ -106,6 +107,7 @@ PARTS: dict[str, Callable[[int], list[Row]]] = {
     "start": part_start,
     "memory": part_memory,
     "failure": part_failure,
+    "restart": part_restart,
     "agent": part_agent,
     "help": part_help,
     "plan": part_plan,

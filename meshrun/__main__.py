@@ -4,7 +4,7 @@ Called by: python."""
 
 import sys
 
-from meshrun.cli.main import main
+from meshrun.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,10 +4,7 @@ Called by: agent.loop, for a worker that failed without telling its exception (a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Iterable
 from typing import Any
 
 from meshrun.agent.variables import error_path
@@ -18,17 +15,10 @@ _MESSAGE_LIMIT = 8 * 1024
 _TRACEBACK_LIMIT = 64 * 1024
 
 
-def remove(tmp: str, ranks: Iterable[int]) -> None:
-    """Before an attempt: what an earlier one left explains nothing."""
-    for rank in ranks:
-        with contextlib.suppress(OSError):
-            os.unlink(error_path(tmp, rank))
-
-
 def read(tmp: str, exited: Exited) -> Raised | None:
     """The exception that a failed worker left there; None if there is nothing readable."""
     try:
-        with open(error_path(tmp, exited.rank), "rb") as file:
+        with open(error_path(tmp, exited.rank, exited.attempt), "rb") as file:
             message = json.loads(file.read(_MAX_BYTES))["message"]
         text, trace = _split(message)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -171,6 +171,13 @@ class TellEnd(NamedTuple):
     recorded: bool  # it has told its exception itself: the error file says nothing new
 
 
+class SignalMain(NamedTuple):
+    """Signal a worker's main process alone."""
+
+    pid: int
+    signal: int
+
+
 class SignalWorker(NamedTuple):
     """Send a signal to a worker's process group."""
 
@@ -250,6 +257,7 @@ Action = (
     | CloseStore
     | Launch
     | TellEnd
+    | SignalMain
     | SignalWorker
     | EndTree
     | EndAll

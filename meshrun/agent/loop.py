@@ -164,7 +164,6 @@ class Agent:
         self._workers.close()
         self._trees.forget()
         order, envs = self._make_order(), self._make_envs()
-        error_file.remove(self._tmp, envs)
         if action.how == "fork":
             self._workers.fork(self._server, order, envs)
         elif action.how == "exec":
@@ -178,6 +177,7 @@ class Agent:
         return Order(
             form=brief.form,
             argv=brief.argv,
+            typed=brief.typed,
             init=brief.init,
             device=assign.device,
             backend=assign.backend,
@@ -259,6 +259,7 @@ _PERFORM: dict[type[Any], Callable[[Agent, Any], None]] = {
     ev.CloseStore: lambda agent, action: agent._store.close(),
     ev.Launch: Agent._launch,
     ev.TellEnd: Agent._tell_end,
+    ev.SignalMain: lambda agent, action: procs.send_signal(action.pid, action.signal),
     ev.SignalWorker: lambda agent, action: agent._trees.signal_worker(action.pid, action.signal),
     ev.EndTree: Agent._end_tree,
     ev.EndAll: lambda agent, action: agent._trees.end_all(action.signal, agent._keep(action.all), action.all),

@@ -109,6 +109,7 @@ class State:
     start: Start | None = None
     attempt: int = 0
     server: Server = Server.NONE
+    unsafe: str = ""  # why workers cannot be forked, until that has been said
     how: str = ""  # how this attempt's workers are started: "fork" | "exec" | "program"
     store: Store = Store.NONE
     store_pid: int = 0

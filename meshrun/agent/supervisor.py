@@ -36,6 +36,7 @@ from meshrun.wire import (
     Leave,
     OpenStore,
     Raised,
+    SignalWorkers,
     Spawned,
     Start,
     Stop,
@@ -119,7 +120,10 @@ def _launch(state: State) -> Step:
     program = state.brief.form == "program"
     how = "program" if program else "fork" if state.server is Server.READY else "exec"
     state = change_workers(state, Stage.WAITING, stage=Stage.LAUNCHED, open=True)
-    return replace(state, how=how), [ev.Launch(how)]
+    # Said now and not at `Imported`: a node that lacks torch is refused before it comes to this.
+    why = f"workers are started as fresh interpreters: {state.unsafe}"
+    told = [_trouble(why, fatal=False)] if state.unsafe else []
+    return replace(state, how=how, unsafe=""), [*told, ev.Launch(how)]
 
 
 def _stop(state: State, message: Stop, now: float) -> Step:
@@ -127,6 +131,12 @@ def _stop(state: State, message: Stop, now: float) -> Step:
         state, actions = ending.close_store(state)
         return state, [*actions, ev.Send(Drained(state.attempt), last=True)]
     return ending.stop(state, message.grace_s, now)
+
+
+def _signal_workers(state: State, message: SignalWorkers, now: float) -> Step:
+    alive = state.phase in ending.ALIVE
+    running = [worker for worker in state.workers if alive and worker.stage is Stage.RUNNING]
+    return state, [ev.SignalMain(worker.pid, message.signal) for worker in running]
 
 
 def _dump(state: State, message: Dump, now: float) -> Step:
@@ -159,9 +169,8 @@ def _from_server(state: State, event: ev.FromServer, now: float) -> Step:
         return state, []
     if not event.message.problem:
         return _go_on(replace(state, server=Server.READY))
-    told = _trouble(f"workers are started as fresh interpreters: {event.message.problem}", fatal=False)
-    state, actions = _go_on(replace(state, server=Server.UNSAFE))
-    return state, [told, ev.KillServer(), *actions]
+    state, actions = _go_on(replace(state, server=Server.UNSAFE, unsafe=event.message.problem))
+    return state, [ev.KillServer(), *actions]
 
 
 def _go_on(state: State) -> Step:
@@ -330,5 +339,6 @@ _MESSAGES: dict[type[Any], tuple[tuple[Phase, ...], Callable[[State, Any, float]
     Start: (_BETWEEN, _start),
     Stop: (_ANY, _stop),
     Dump: (_ANY, _dump),
+    SignalWorkers: (_ANY, _signal_workers),
     Leave: (_ANY, _leave),
 }

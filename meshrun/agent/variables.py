@@ -30,9 +30,9 @@ class NodeValues:
     mark: str
 
 
-def error_path(tmp: str, rank: int) -> str:
+def error_path(tmp: str, rank: int, attempt: int) -> str:
     """Where `rank`'s `@record` writes its exception."""
-    return f"{tmp}/error{rank}.json"
+    return f"{tmp}/error{rank}-{attempt}.json"
 
 
 def expand(expression: str, login: Mapping[str, str]) -> str:
@@ -116,7 +116,7 @@ def _elastic(brief: Brief, assign: Assign, slot: WorkerSlot, start: Start, node:
     values = {
         "TORCHELASTIC_RESTART_COUNT": str(start.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(assign.max_restarts),
-        "TORCHELASTIC_ERROR_FILE": error_path(node.tmp, slot.rank),
+        "TORCHELASTIC_ERROR_FILE": error_path(node.tmp, slot.rank, start.attempt),
     }
     if brief.form != "program":
         values["TORCHELASTIC_USE_AGENT_STORE"] = "True"

@@ -28,7 +28,8 @@ _PREAMBLE_LIMIT = 32
 # All that may cross the line once a node has joined. Output, Ack and Brief never do: each node shows and stores its
 # own ranks, and a command never crosses (DESIGN §10). The store is node 0's, so neither does OpenStore/StoreOpened.
 DOWNWARD: tuple[type[Any], ...] = (
-    wire.Assign, wire.TryAddresses, wire.Start, wire.Stop, wire.Dump, wire.Leave, wire.Beat,
+    wire.Assign, wire.TryAddresses, wire.Start, wire.Stop, wire.Dump, wire.Leave, wire.Beat, wire.Restart,
+    wire.SignalWorkers,
 )  # fmt: skip
 UPWARD: tuple[type[Any], ...] = (
     wire.Facts, wire.Reached, wire.Spawned, wire.Ready, wire.Raised, wire.Exited, wire.Drained, wire.Stacks,

@@ -52,7 +52,7 @@ def _make_cause(target: Target, verdict: Verdict, found: Sequence[Entry], shown:
     if verdict is Verdict.CHANGED:
         message = f"the host key of {name} has changed: it shows {shown}, another one is known at {places}"
         remove = shlex.join(["ssh-keygen", "-f", found[0].source, "-R", name])
-        hint = f"someone may be in between; if the host was installed anew: `{remove}`, then `{_ssh(target)}` once"
+        hint = f"someone may be in between; if the host was installed anew: `{remove}`, then `{target.login}` once"
         return Cause(CauseKind.HOST_KEY_CHANGED, message, hint)
     message = f"the host key of {name} ({shown}) is not in {' or '.join(target.known_hosts)}"
     if verdict is Verdict.OTHER_TYPE:
@@ -65,10 +65,5 @@ def _make_cause(target: Target, verdict: Verdict, found: Sequence[Entry], shown:
 def _make_hint(target: Target, verdict: Verdict) -> str:
     port = ["-p", str(target.port)] if target.port != 22 else []
     scan = shlex.join(["ssh-keyscan", *port, target.hostname])
-    hint = f"compare it and add it with `{_ssh(target)}` or `{scan} >> {shlex.quote(target.known_hosts[0])}`"
+    hint = f"compare it and add it with `{target.login}` or `{scan} >> {shlex.quote(target.known_hosts[0])}`"
     return hint + (", or use --host-key-policy accept-new" if verdict is Verdict.UNKNOWN else "")
-
-
-def _ssh(target: Target) -> str:
-    port = ["-p", str(target.port)] if target.port != 22 else []
-    return shlex.join(["ssh", *port, f"{target.user}@{target.name}"])

@@ -46,7 +46,15 @@ class Target:
     accept_new: bool
     proxy_jump: tuple[str, ...] = ()
     proxy_command: str = ""
+    config: str = ""  # --ssh-config, for the commands that hints show
     algorithms: tuple[tuple[str, str], ...] = ()  # keyword → list, for ciphers, macs, kexalgorithms, hostkeyalgorithms
+
+    @property
+    def login(self) -> str:
+        """The `ssh` command that reaches this host as this job does."""
+        config = ["-F", self.config] if self.config else []
+        port = ["-p", str(self.port)] if self.port != 22 else []
+        return shlex.join(["ssh", *config, *port, f"{self.user}@{self.name}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,7 @@ def refuse_login(target: Target, tried: list[str], why: str) -> Cause:
     """Why nobody was let in, with all that was tried, in order."""
     message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
     message += f"; tried in order: {', '.join(tried)}" if tried else "; there was no key to try"
-    return Cause(
-        CauseKind.AUTH, message, f"make `ssh {target.user}@{target.name}` work without a password, or see --identity"
-    )
+    return Cause(CauseKind.AUTH, message, f"make `{target.login}` work without a password, or see --identity")
 
 
 def read_public_key(path: str) -> bytes:

@@ -65,6 +65,7 @@ def make_target(asked: Asked, settings: SshSettings, options: dict[str, list[str
         accept_new=_accepts_new(settings, first("stricthostkeychecking")),
         proxy_jump=() if jump.lower() in ("", "none") else tuple(jump.split(",")),
         proxy_command="" if jump or proxy.lower() in ("", "none") else expand(proxy, tokens, asker.home),
+        config=settings.config or "",
         algorithms=tuple((key, first(key)) for key in _ALGORITHMS if key in options),
     )
 

@@ -94,7 +94,8 @@ def _check_slots(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
     if here.device != "cpu" and len(here.devices) < here.slots:
         mask = f" ({here.mask} is in force)" if here.mask else ""
         message = f"{here.slots} workers are wanted, but {len(here.devices)} accelerators are visible{mask}"
-        yield Cause(CauseKind.SLOTS, message, "lower slots=, or use --device cpu")
+        few = f"ask for {len(here.devices)} there (slots=, --nproc-per-node), or " if here.devices else ""
+        yield Cause(CauseKind.SLOTS, message, f"{few}--device cpu runs on the processor")
 
 
 def _check_copy(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:

@@ -11,6 +11,7 @@ from dataclasses import fields
 from meshrun.plan.orders import asked_device
 from meshrun.plan.values import NodePlan, Plan
 from meshrun.spec.mesh import spell_dims
+from meshrun.spec.signals import render_early_signal
 from meshrun.spec.values import Job
 
 DEFAULT_MASTER_PORT = 29400
@@ -94,6 +95,8 @@ def _options(plan: Plan, job: Job) -> Iterator[str]:
         value = getattr(job, name)
         if value != defaults[name]:
             yield from (option, f"{value:.15g}" if isinstance(value, float) else str(value))
+    if job.signal_workers:
+        yield from ("--signal-workers", render_early_signal(job.signal_workers))
     if job.quiet:
         yield "--quiet"
 

@@ -23,6 +23,7 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
         run_id=job.run_id,
         form=job.form,
         argv=job.argv,
+        typed=job.typed,
         init=job.init,
         start_method=job.start_method,
         preload=job.preload,

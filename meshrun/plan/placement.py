@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, product
 from math import prod
 
@@ -67,6 +68,16 @@ def make_mesh(spec: MeshSpec | None, world_size: int) -> Mesh:
     return Mesh(dims, spec.within_node, spec.views, factorings, spec.backend, spec.timeout_s, spec.device)
 
 
+def _with_nodes(problem: Problem, spec: MeshSpec | None, slots: Sequence[int]) -> Problem:
+    """The same problem; if the mesh would fit the first hosts alone, the hint says that too."""
+    needed = prod(size or 0 for _, size in spec.dims) if spec else 0
+    first = next((n for n in range(1, len(slots)) if sum(slots[:n]) == needed), 0)
+    if not first:
+        return problem
+    hint = f"{problem.hint}; or --nodes {first} for the first {first} hosts only" if problem.hint else ""
+    return replace(problem, hint=hint.replace("first 1 hosts", "first host"))
+
+
 def make_plan(
     hosts: Sequence[Host], slots: Sequence[int], devices: Sequence[tuple[str, ...]], spec: MeshSpec | None
 ) -> Plan:
@@ -76,7 +87,10 @@ def make_plan(
     world_size = sum(slots)
     if world_size > MAX_WORKERS:
         raise InputError(f"{world_size} workers are more than the {MAX_WORKERS} that one run takes")
-    mesh = make_mesh(spec, world_size)
+    try:
+        mesh = make_mesh(spec, world_size)
+    except InputError as error:
+        raise InputError(_with_nodes(problem, spec, slots) for problem in error.problems) from None
     nodes = tuple(_make_nodes(hosts, slots, devices))
     groups = tuple((name, make_groups(mesh.dims, name)) for name in mesh.names)
     node_of = list(chain.from_iterable([node.node_rank] * node.slots for node in nodes))

@@ -24,6 +24,7 @@ class Phase(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     STOPPING = "stopping"
+    PAUSING = "pausing"  # before a restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,13 @@ class Progress:
     since: float = 0.0
     missing: frozenset[int] = field(default=frozenset())  # nodes that have not greeted
     world_size: int = 0
+    ranks: frozenset[int] = field(default=frozenset())
     waiting: frozenset[int] = field(default=frozenset())  # ranks not yet in the script
     exited: int = 0
     why: str = ""
+    attempt: int = 0
+    attempts: int = 1
+    pause_s: float = 0.0
 
 
 def begin_progress(job: Job, now: float) -> Progress:
@@ -59,7 +64,7 @@ def progress_after(progress: Progress, record: Record, now: float) -> Progress:
 def progress_planned(progress: Progress, plan: Plan) -> Progress:
     """The state once it is known which ranks there will be."""
     ranks = frozenset(w.rank for w in plan.workers if progress.only_node in (None, w.node_rank))
-    return replace(progress, world_size=len(ranks), waiting=ranks)
+    return replace(progress, world_size=len(ranks), ranks=ranks, waiting=ranks)
 
 
 def _greeted(progress: Progress, record: Record) -> Progress:
@@ -67,7 +72,7 @@ def _greeted(progress: Progress, record: Record) -> Progress:
 
 
 def _starting(progress: Progress, record: Record) -> Progress:
-    return replace(progress, phase=Phase.STARTING) if progress.phase is Phase.CONNECTING else progress
+    return replace(progress, phase=Phase.STARTING) if progress.phase in _BEFORE else progress
 
 
 def _arrived(progress: Progress, record: Record) -> Progress:
@@ -87,8 +92,13 @@ def _stopping(progress: Progress, record: Record) -> Progress:
     return replace(progress, phase=Phase.STOPPING, why=str(record.fields.get("why", "")))
 
 
+def _restarting(progress: Progress, record: Record) -> Progress:
+    known = {name: record.fields.get(name, 0) for name in ("attempt", "attempts", "pause_s")}
+    return replace(progress, phase=Phase.PAUSING, waiting=progress.ranks, exited=0, why="", **known)
+
+
 def _unless_stopping(progress: Progress) -> Progress:
-    if progress.phase is Phase.STOPPING:
+    if progress.phase in (Phase.STOPPING, Phase.PAUSING):
         return progress
     return replace(progress, phase=Phase.WAITING if progress.waiting else Phase.RUNNING)
 
@@ -102,7 +112,9 @@ _STEPS = {
     "ready": _arrived,
     "exited": _exited,
     "stop": _stopping,
+    "restart": _restarting,
 }
+_BEFORE = (Phase.CONNECTING, Phase.PAUSING)
 
 
 def render_clock(seconds: float) -> str:
@@ -134,18 +146,24 @@ def _render_stopping(progress: Progress) -> str:
     return f"stopping: {progress.why}" if progress.why else "stopping"
 
 
+def _render_pausing(progress: Progress) -> str:
+    return f"restarting after a pause of {progress.pause_s:g} s"
+
+
 _TEXTS = {
     Phase.CONNECTING: _render_connecting,
     Phase.STARTING: lambda progress: f"starting {progress.world_size} ranks",
     Phase.WAITING: _render_waiting,
     Phase.RUNNING: _render_running,
     Phase.STOPPING: _render_stopping,
+    Phase.PAUSING: _render_pausing,
 }
 
 
 def render_board(progress: Progress, width: int, now: float) -> str:
     """The status line, no wider than `width` cells: `meshrun 00:12:31 running, 8 ranks`."""
-    return fit(f"meshrun {render_clock(now - progress.since)} {_TEXTS[progress.phase](progress)}", width)
+    which = f"attempt {progress.attempt + 1}/{progress.attempts}: " if progress.attempt else ""
+    return fit(f"meshrun {render_clock(now - progress.since)} {which}{_TEXTS[progress.phase](progress)}", width)
 
 
 def _cells(char: str) -> int:

@@ -16,12 +16,12 @@ from meshrun.plan.values import Plan
 from meshrun.report.lines import to_bytes
 from meshrun.report.pump import Pump
 from meshrun.report.show import check_show, parse_show, selects
-from meshrun.report.store import RunDirectory
+from meshrun.report.store import RunDirectory, files_of
 from meshrun.report.stream import Console
-from meshrun.report.summary import Tail, make_summary, render_summary
+from meshrun.report.summary import Tail, make_summary, render_restart, render_summary
 from meshrun.report.terminal import open_terminal
 from meshrun.spec.values import Job
-from meshrun.watch.values import Emit, Failure, Note, Outcome, Planned, Record, RunResult
+from meshrun.watch.values import Again, Emit, Failure, Note, Outcome, Planned, Record, RunResult
 from meshrun.wire import STDERR, STDOUT
 
 STOPPED_STALL_S = 2.0  # a user who stopped the run does not wait longer for a screen that does not move
@@ -79,7 +79,7 @@ class Report:
         self._make_directory()
         self._disk = Pump("meshrun-store", self._store)
 
-    def perform(self, action: Planned | Emit | Note | Record) -> None:
+    def perform(self, action: Planned | Emit | Note | Record | Again) -> None:
         """Store and show one action; never blocks and never raises."""
         if type(action) is Emit:
             self._disk.put(action)
@@ -91,6 +91,8 @@ class Report:
             self._note(action)
         elif type(action) is Planned:
             self._planned(action)
+        elif type(action) is Again:
+            self._again(action)
         elif type(action) is Record:
             self._disk.put((time.time(), action))
             self._console.put(action)
@@ -109,7 +111,8 @@ class Report:
             self._directory.close()
         else:
             self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
-        block = render_summary(result, self._plan, self._job.run_id, self._job.log_dir, tails)
+        files = files_of(self._job.log_dir, result.attempt)
+        block = render_summary(result, self._plan, self._job.run_id, files, tails)
         self._console.finish(to_bytes(block), STOPPED_STALL_S if stopped else None)
         if self._disk.error:
             raise self._disk.error
@@ -129,6 +132,13 @@ class Report:
         self._console.put(action)
         if len(self._hidden) == action.plan.world_size:
             self._warn(f"--show {self._job.show} selects no rank of this run; the run directory has all output")
+
+    def _again(self, action: Again) -> None:
+        """One attempt is complete: its block stands between its last line and the first line of the next."""
+        files = files_of(self._job.log_dir, action.result.attempt)
+        self._disk.put(action)
+        self._console.put(action)
+        self._console.put(render_restart(action, self._plan, files).encode("utf-8", "surrogateescape"))
 
     def _note(self, note: Note) -> None:
         self._disk.put((time.time(), Record("note", {"level": note.level, "text": note.text})))
@@ -158,16 +168,29 @@ class Report:
                     pieces.setdefault((item.rank, item.stream), []).append(item.data)
                     counts[item.node] = counts.get(item.node, 0) + len(item.data)
                 else:
+                    if type(item) is Again:
+                        self._store_pieces(pieces)
                     self._store_other(item)
-            for (rank, stream), data in pieces.items():
-                self._directory.write(rank, stream, b"".join(data))
+            self._store_pieces(pieces)
         finally:
             for node, count in counts.items():
                 self._settled.stored(node, count)
 
-    def _store_other(self, item: Planned | tuple[float, Record]) -> None:
+    def _store_pieces(self, pieces: dict[tuple[int, int], list[bytes]]) -> None:
+        for (rank, stream), data in pieces.items():
+            self._directory.write(rank, stream, b"".join(data))
+        pieces.clear()
+
+    def _store_other(self, item: Planned | Again | tuple[float, Record]) -> None:
         if isinstance(item, Planned):
             self._directory.write_json("plan.json", describe_plan(item.plan))
-            self._directory.touch(w.rank for w in item.plan.workers if self._is_ours(w.node_rank))
+            self._touch(item.plan)
+        elif isinstance(item, Again):
+            self._directory.turn_to(item.attempt)
+            if self._plan:
+                self._touch(self._plan)
         else:
             self._directory.write_event(item[0], item[1].kind, item[1].fields)
+
+    def _touch(self, plan: Plan) -> None:
+        self._directory.touch(w.rank for w in plan.workers if self._is_ours(w.node_rank))

@@ -27,6 +27,11 @@ def new_run_id(now: float, random: bytes) -> str:
     return f"{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}-{random[:2].hex()}"
 
 
+def files_of(path: str, attempt: int) -> str:
+    """Where in the run directory `path` the files of ranks are: attempt 0's at the top, others' in their folder."""
+    return os.path.join(path, f"attempt{attempt}") if attempt else path
+
+
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -41,6 +46,7 @@ class RunDirectory:
         self._warn = warn
         self._warned = False
         self._files: OrderedDict[str, int] = OrderedDict()
+        self._attempt = 0
 
     def make(self) -> None:
         """Make the directory, mode 0700. Raises InputError if that is impossible, or if a run is already in it."""
@@ -53,6 +59,15 @@ class RunDirectory:
             if error.errno not in _FULL:
                 message = f"cannot make the run directory {self.path}: {error.strerror}"
                 raise InputError(Problem(message, hint="choose another place with --log-dir DIR")) from None
+            self._tell(error)
+
+    def turn_to(self, attempt: int) -> None:
+        """From here on the files of ranks are those of `attempt`, in a folder of their own."""
+        self.close()
+        self._attempt = attempt
+        try:
+            os.makedirs(files_of(self.path, attempt), mode=0o700, exist_ok=True)
+        except OSError as error:
             self._tell(error)
 
     def write(self, rank: int, stream: int, data: bytes) -> None:
@@ -109,9 +124,8 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 os.close(self._files.popitem()[1])
 
-    @staticmethod
-    def _name(rank: int, stream: int) -> str:
-        return f"rank{rank}.{_SUFFIX[stream]}"
+    def _name(self, rank: int, stream: int) -> str:
+        return os.path.join(files_of("", self._attempt), f"rank{rank}.{_SUFFIX[stream]}")
 
     def _append(self, name: str, data: bytes) -> None:
         try:

@@ -8,14 +8,14 @@ import errno
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshrun.plan.values import Plan
 from meshrun.report.lines import Prefixer, clean_text, make_prefix
 from meshrun.report.pump import Pump
 from meshrun.report.terminal import Terminal
-from meshrun.watch.values import Emit, Planned, Record
+from meshrun.watch.values import Again, Emit, Planned, Record
 from meshrun.wire import STDERR, STDOUT
 
 # A pipe takes this much at once; a larger write would hide from `Pump.finish` that a slow reader is still reading.
@@ -45,7 +45,8 @@ def _wait(fd: int, stall_ms: int | None) -> None:
 
 
 class Console:
-    """Shows items in the order they were put: `Planned`, `Emit`, `Record` (for the status line), bytes (for stderr)."""
+    """Shows items in the order they were put: `Planned`, `Emit`, `Record` (for the status line), `Again`,
+    bytes (for stderr)."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Console:
         self._dead: set[int] = set()
         self._pump = Pump("meshrun-console", self._handle, TICK_S if terminal else None)
 
-    def put(self, item: Planned | Emit | Record | bytes) -> None:
+    def put(self, item: Planned | Emit | Record | Again | bytes) -> None:
         """Queue one item; never blocks."""
         self._pump.put(item)
 
@@ -103,23 +104,25 @@ class Console:
         """Items → runs of bytes for one stream each, so that many lines take one system call and keep their order."""
         runs: list[tuple[int, list[bytes]]] = []
         for item in batch:
-            stream, piece = self._render_item(item)
-            if piece and runs and runs[-1][0] == stream:
-                runs[-1][1].append(piece)
-            elif piece:
-                runs.append((stream, [piece]))
+            for stream, piece in self._render_item(item):
+                if piece and runs and runs[-1][0] == stream:
+                    runs[-1][1].append(piece)
+                elif piece:
+                    runs.append((stream, [piece]))
         return runs
 
-    def _render_item(self, item: Any) -> tuple[int, bytes]:
+    def _render_item(self, item: Any) -> Iterable[tuple[int, bytes]]:
         if type(item) is Emit:
-            return item.stream, self._prefixers[item.stream].feed(item.rank, item.data)
+            return ((item.stream, self._prefixers[item.stream].feed(item.rank, item.data)),)
         if type(item) is bytes:
-            return STDERR, self._words(item)
+            return ((STDERR, self._words(item)),)
+        if type(item) is Again:  # an unfinished line of one attempt is not the beginning of one of the next
+            return [(stream, prefixer.finish()) for stream, prefixer in self._prefixers.items()]
         if type(item) is Planned:
             self._name(item.plan)
         elif self._terminal:
             self._terminal.note(item, time.monotonic())
-        return STDERR, b""
+        return ()
 
     def _name(self, plan: Plan) -> None:
         for worker in plan.workers:

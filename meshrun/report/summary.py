@@ -13,17 +13,13 @@ from typing import Any
 from meshrun.errors import CauseKind
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.report.show import render_ranks
-from meshrun.watch.values import Failure, NodeCause, Outcome, RunResult
+from meshrun.spec.signals import signal_name
+from meshrun.watch.values import Again, Failure, NodeCause, Outcome, RunResult
 
 WIDTH = 110
 MESSAGE_LINES = 20
 NOISE_LINES = 10
 
-# The nodes are Linux, whatever the launcher runs on.
-_SIGNALS = (
-    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
-    "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
-)
 _OOM = {
     "yes": "by the kernel's out-of-memory killer (OOM killer: yes); the memory of the host or the cgroup was used up",
     "no": "not by the kernel's out-of-memory killer (OOM killer: no)",
@@ -37,12 +33,6 @@ class Tail:
 
     stdout: Sequence[str] = ()
     stderr: Sequence[str] = ()
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9, as Linux counts them."""
-    names = _SIGNALS.split()
-    return f"SIG{names[number - 1]}" if 0 < number <= len(names) else f"signal {number}"
 
 
 def find_worker(plan: Plan | None, rank: int) -> WorkerPlan | None:
@@ -67,7 +57,19 @@ def make_summary(result: RunResult, plan: Plan | None, run_id: str) -> dict[str,
         "world_size": plan.world_size if plan else None,
         "causes": [_describe_cause(item) for item in result.causes],
         "stacks": [{"rank": rank, "text": text} for rank, text in result.stacks],
+        "earlier": [_describe_attempt(item, plan) for item in result.earlier],
         "left": [{"node_rank": node, "process": process} for node, process in result.left],
+    }
+
+
+def _describe_attempt(result: RunResult, plan: Plan | None) -> dict[str, Any]:
+    """An attempt that was followed by another one."""
+    return {
+        "attempt": result.attempt,
+        "exit_code": result.exit_code,
+        "first_failure": _describe_failure(result.first, plan) if result.first else None,
+        "followed": sorted(result.followed),
+        "lived_s": round(result.lived_s, 3),
     }
 
 
@@ -130,6 +132,16 @@ def render_summary(
     return "".join(f"{line}\n" for line in lines)
 
 
+def render_restart(again: Again, plan: Plan | None, files_in: str) -> str:
+    """The block after an attempt that another one follows: its culprit, where its files are, what comes next."""
+    result = again.result
+    lines = _render_failure(result, result.first, plan, {}) if result.first else []
+    lines += [_field("logs", files_in)] if files_in else []
+    pause = f" in {again.pause_s:g} s" if again.pause_s else ""
+    lines.append(f"meshrun: restarting{pause}, attempt {again.attempt + 1} of {again.attempts}")
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _indent(texts: Iterable[str], by: int) -> list[str]:
     return [f"{' ' * by}{line}" for text in texts for line in text.split("\n")]
 
@@ -157,6 +169,8 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     followed = [rank for rank in result.followed if rank != first.rank]
     if followed:
         lines.append(_field("followed", f"{_render_ranks(followed)} (failed or stopped after it)"))
+    if result.reason:
+        lines.append(_field("restarts", result.reason))
     if result.causes:
         lines += ["  hosts with a problem of their own:", *_render_causes(result.causes)]
     return lines

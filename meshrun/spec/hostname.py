@@ -90,6 +90,12 @@ def _hint(char: str) -> str:
     return "the host comes first, then key=value" if char == "=" else ""
 
 
+def _ipv6_hint(host: str) -> str:
+    address, _, number = host.rpartition(":")
+    both = f", or [{address}]:{number} with a number" if _DIGITS.fullmatch(number) and ":" in address else ""
+    return f"write an IPv6 address as [{host}]{both}"
+
+
 def _split_number(host: str, offset: int) -> tuple[str, str | None, int]:
     body = host.rfind("]") + 1
     name, colon, number = host[:body] + host[body:].partition(":")[0], ":" in host[body:], ""
@@ -97,7 +103,7 @@ def _split_number(host: str, offset: int) -> tuple[str, str | None, int]:
         return host, None, 0
     number = host[len(name) + 1 :]
     if ":" in number:
-        raise NameProblem(f"'{host[:60]}' has several colons", offset, f"write an IPv6 address as [{host[:60]}]")
+        raise NameProblem(f"'{host[:60]}' has several colons", offset, _ipv6_hint(host[:60]))
     if not _DIGITS.fullmatch(number):
         what = f"'{number[:40]}' after the colon is not a number" if number else "no number after the colon"
         raise NameProblem(what, offset + len(name) + 1)

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.settings import Settings
+from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -44,6 +45,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
     return Job(
         run_id=context.run_id,
         form=form,
+        typed=words[0] if words else "",
         argv=(resolve(workdir, words[0]) if form == "script" else words[0], *words[1:]) if words else (),
         hosts=_hosts_of(settings, hosts, context),
         local=context.local if not by_hand(settings) else (True,) * _seats(settings, context),
@@ -70,6 +72,8 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         start_timeout_s=settings["start-timeout"],
         grace_s=settings["grace"],
         time_limit_s=settings["time-limit"],
+        signal_workers=parse_early_signal(settings["signal-workers"]) if settings["signal-workers"] else None,
+        max_restarts=settings["max-restarts"],
         show=settings["show"],
         quiet=settings["quiet"],
     )
@@ -150,6 +154,7 @@ def check_request(
         *_check_master(settings, len(hosts)),
         *_check_interfaces(hosts, context.env),
         *_check_env_remote(settings),
+        *_check_signal(settings),
     ]
 
 
@@ -232,6 +237,22 @@ def _check_env_remote(settings: Settings) -> Iterator[Problem]:
         name, equals, _ = item.partition("=")
         if not equals or not _NAME.match(name):
             yield Problem(f"{item!r} is not NAME=EXPR", Place("--env-remote"), hint="DATA='$SCRATCH/data'")
+
+
+def _check_signal(settings: Settings) -> Iterator[Problem]:
+    text, limit = settings["signal-workers"], settings["time-limit"]
+    if text is None:
+        return
+    try:
+        early = parse_early_signal(text)
+    except InputError as error:
+        yield from error.problems
+        return
+    if limit is None:
+        yield Problem("--signal-workers is about the end of --time-limit", hint="say --time-limit SECONDS too")
+    elif early.before_s >= limit:
+        text = f"{early.before_s:g} s before the end of --time-limit {limit:g} s is not after its beginning"
+        yield Problem(text, Place("--signal-workers"), hint="fewer seconds, or a longer time limit")
 
 
 def _some(names: list[str], most: int = 8) -> str:

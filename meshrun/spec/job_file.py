@@ -14,6 +14,8 @@ from meshrun.spec.nodes import compose_nodes
 from meshrun.spec.options import BY_NAME, Kind
 from meshrun.spec.settings import Given
 
+_WORDS = ("script", "args", "arguments", "argv", "command")
+
 
 def parse_job_file(data: bytes, source: str) -> dict[str, Given]:
     """Option name → what the file says. Raises InputError with every problem, each with file:line:column."""
@@ -47,6 +49,8 @@ class _Reader:
         if name not in BY_NAME or name == "job":
             close = difflib.get_close_matches(name, BY_NAME, 1, 0.6)
             hint = f"did you mean {close[0]}?" if close else "`meshrun --help` lists the options"
+            if name in _WORDS:
+                hint = "the script and its arguments stand on the command line: meshrun --job FILE SCRIPT ARGS"
             self._add(key, f"unknown key {name!r}", hint)
         elif name in found:
             self._add(key, f"{name} is given twice")

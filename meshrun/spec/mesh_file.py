@@ -169,6 +169,8 @@ def _quoted(node: Node) -> bool:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
+    if known != KEYS and difflib.get_close_matches(name[:40].lower(), KEYS, 1, 0.8):
+        return f"it belongs below mesh: as in mesh: {{{name[:40]}: ...}}"
     near = difflib.get_close_matches(name[:40].lower(), known, 1, 0.5)
     return f"did you mean {near[0]}?" if near else f"the keys are {' '.join(known)}"
 

@@ -105,6 +105,10 @@ OPTIONS: tuple[Option, ...] = (
            ("text", "json", "commands")),
     Option("grace", S, "lifecycle", "from SIGTERM to SIGKILL", 5.0, "SECONDS", (), (), 0),
     Option("time-limit", S, "lifecycle", "end the run after so long, with exit code 124", None, "SECONDS"),
+    Option("signal-workers", T, "lifecycle", "signal to each worker before --time-limit ends, as USR1@60", None,
+           "SIG@SECONDS"),
+    Option("max-restarts", N, "lifecycle", "start all workers again after a failure, so often at most", 0, "N", (), (),
+           0),
     Option("dry-run", F, "rehearsal", "show the plan, start nothing (= meshrun plan)", False),
     Option("job", T, "rehearsal", "a YAML file with any of these options as keys", None, "FILE"),
 )  # fmt: skip
@@ -118,7 +122,6 @@ FIXED: dict[str, tuple[str, str]] = {"--no-init": ("init", "off"), "--standalone
 _RENDEZVOUS = "node 0 is found by itself; to pin it, --master-addr and --master-port"
 _LOGS = "every rank's output is shown and kept in the run directory; choose with --show and --log-dir"
 _SHOW = "--show 0,4-7 or --show tp=0 chooses whose lines are shown"
-_LATER = "restarts are not part of this version; leave it out"
 _BIND = "binding to cores is not part of this version; leave it out"
 _ELASTIC = "the number of nodes is fixed for a run: --nodes N, or --nnodes N by hand"
 
@@ -129,7 +132,6 @@ REFUSED: dict[str, tuple[bool, str]] = {
     "--rdzv-id": (True, "each run gets an id of its own; leave it out"),
     "--rdzv-conf": (True, "--start-timeout and --timeout set the bounds"),
     "--local-addr": (True, "write addr=IP on the host's line of the hostfile"),
-    "--max-restarts": (True, _LATER),
     "--monitor-interval": (True, "workers are watched without polling; leave it out"),
     "--role": (True, "all workers have the role \"default\"; leave it out"),
     "--tee": (True, _LOGS),

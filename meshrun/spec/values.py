@@ -63,6 +63,14 @@ class ByHand:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlySignal:
+    """`--signal-workers`: this signal to every worker, so many seconds before the time limit."""
+
+    signal: int
+    before_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What was asked, fully resolved but not placed: the input of everything after the command line."""
 
@@ -74,6 +82,7 @@ class Job:
     workdir: str
     python: str
     log_dir: str  # the run directory of this run
+    typed: str = ""  # the script as the user wrote it, for sys.argv[0]
     script_hash: str = ""  # sha256 of the script as the launcher sees it, "" if it does not
     mesh: MeshSpec | None = None
     nproc_per_node: int | None = None
@@ -94,6 +103,7 @@ class Job:
     start_timeout_s: float = 300.0
     grace_s: float = 5.0
     time_limit_s: float | None = None
+    signal_workers: EarlySignal | None = None
     max_restarts: int = 0
     silence_s: float = 10.0
     show: str = "all"

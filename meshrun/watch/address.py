@@ -98,10 +98,20 @@ def _describe_unreached(view: Node, candidates: list[str]) -> str:
 
 
 def _take_address(step: Step, address: str) -> None:
-    job = step.state.job
     step.turn(Turn.ADDRESSED)
     step.set(address=address)
     step.record("address", address=address)
+    _open_store(step)
+
+
+def on_pause_timer(step: Step) -> None:
+    """The next attempt begins. The address stays; the store is a fresh one, so that nobody reads old keys."""
+    step.turn(Turn.RESUMED)
+    _open_store(step)
+
+
+def _open_store(step: Step) -> None:
+    job, address = step.state.job, step.state.address
     port = 0 if job.by_hand else job.master_port
     step.do(Send(0, wire.OpenStore(address, port, step.state.attempt, job.form != "program")))
     step.set_timer(Timer.STORE, step.now + STORE_S)

@@ -9,6 +9,7 @@ from math import inf
 
 from meshrun import wire
 from meshrun.errors import EXIT_CLUSTER, EXIT_OK, Cause, CauseKind
+from meshrun.watch import restarts
 from meshrun.watch.blame import find_first
 from meshrun.watch.model import Halt, State, Step
 from meshrun.watch.phases import Link, Phase, Timer, Turn
@@ -31,6 +32,8 @@ _OVER = (Phase.LEAVING, Phase.ENDED)
 
 def halt_run(step: Step, why: str, halt: Halt | None = None) -> None:
     """End the run in order. The first call decides; `halt` is the verdict unless failures and causes give it."""
+    if step.state.phase is Phase.STOPPING and restarts.follows(step.state):
+        step.set(halt=halt)  # the run would have gone on after this stop: what prevents that is its end
     if step.state.phase is Phase.STOPPING or step.state.phase in _OVER:
         return
     working = step.state.phase in _WORKING
@@ -63,9 +66,13 @@ def _send_stop(step: Step, grace_s: float, why: str) -> None:
 
 
 def check_over(step: Step) -> None:
-    """Let the agents leave if no worker is left on any node."""
+    """If no worker is left on any node: the next attempt if one follows, else let the agents leave."""
     over = all(node.drained or node.link is Link.GONE for node in step.state.nodes)
-    if over and step.state.phase in (*_WORKING, Phase.STOPPING):
+    if not over or step.state.phase not in (*_WORKING, Phase.STOPPING):
+        return
+    if restarts.follows(step.state):
+        restarts.go_again(step, judge(step.state))
+    else:
         step.turn(Turn.OVER)
         leave(step)
 
@@ -133,7 +140,7 @@ def on_signal(step: Step, number: int, where: str = "") -> None:
     reason = STOPPED_BY.get(number, f"signal {number}") + (f" on {where}" if where else "")
     if step.state.phase in _WORKING:
         step.do(Note("info", f"{reason}: stopping the workers (again: kill them at once)"))
-    known = step.state.failures or step.state.causes
+    known = (step.state.failures or step.state.causes) and not restarts.follows(step.state)
     halt_run(step, reason, None if known else Halt(Outcome.STOPPED, 128 + number, reason))
 
 
@@ -225,7 +232,8 @@ def judge(state: State) -> RunResult:
         return _result(state, halt.outcome, halt.exit_code, reason=halt.reason)
     first = find_first(state.failures)
     if first is not None and _outranks_causes(first, state):
-        return _result(state, Outcome.FAILED, first.exit_code, name_early(first, _ended_well(state)))
+        first = name_early(first, _ended_well(state))
+        return _result(state, Outcome.FAILED, first.exit_code, first, restarts.explain_end(state))
     if state.causes:
         return _result(state, Outcome.LOST, EXIT_CLUSTER)
     return _result(state, Outcome.SUCCEEDED, EXIT_OK)
@@ -252,6 +260,8 @@ def _result(
         causes=state.causes,
         reason=reason,
         stacks=state.stacks,
+        lived_s=restarts.count_lived_s(state, first) if first else 0.0,
+        earlier=state.past,
     )
 
 

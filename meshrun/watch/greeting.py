@@ -45,6 +45,8 @@ def on_began(step: Step) -> None:
     step.set_timer(Timer.BEAT, step.now + BEAT_S)
     if job.time_limit_s is not None:
         step.set_timer(Timer.LIMIT, step.now + job.time_limit_s)
+        if job.signal_workers is not None:
+            step.set_timer(Timer.SIGNAL, step.now + job.time_limit_s - job.signal_workers.before_s)
     if _plan_early(step):
         step.do(*(Open(node) for node in range(len(state.nodes))))
 

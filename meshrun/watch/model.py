@@ -67,6 +67,9 @@ class State:
     causes: tuple[NodeCause, ...] = ()
     lost_at: float = inf  # when the first of `causes` was seen
     stop_at: float = inf  # when Stop was sent
+    ready_at: float = inf  # when every worker was in its script
+    past: tuple[RunResult, ...] = ()  # the attempts before this one, shortened
+    warned: bool = False  # the time of --signal-workers has come
     halt: Halt | None = None
     signals: int = 0
     dumping: frozenset[int] = frozenset()  # ranks whose stacks were asked for

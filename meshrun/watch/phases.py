@@ -16,6 +16,7 @@ class Phase(Enum):
     STARTING = "starting"  # every worker in its script
     RUNNING = "running"  # the workers' ends
     STOPPING = "stopping"  # every worker gone after our Stop
+    PAUSING = "pausing"  # the time of the next attempt
     LEAVING = "leaving"  # every agent's Bye
     ENDED = "ended"
 
@@ -29,6 +30,8 @@ class Turn(Enum):
     READY = "every worker is in its script"
     HALT = "a failure, a lost node, a signal or a limit"
     OVER = "no worker is left on any node"
+    AGAIN = "no worker is left, a restart follows a failure"
+    RESUMED = "the pause is over: OpenStore"
     GONE = "every agent has left, or its time is over"
 
 
@@ -36,9 +39,15 @@ TURNS: dict[Phase, dict[Turn, Phase]] = {
     Phase.CONNECTING: {Turn.GREETED: Phase.ADDRESSING, Turn.HALT: Phase.LEAVING},
     Phase.ADDRESSING: {Turn.ADDRESSED: Phase.STORING, Turn.HALT: Phase.LEAVING},
     Phase.STORING: {Turn.STORED: Phase.STARTING, Turn.HALT: Phase.LEAVING},
-    Phase.STARTING: {Turn.READY: Phase.RUNNING, Turn.HALT: Phase.STOPPING, Turn.OVER: Phase.LEAVING},
-    Phase.RUNNING: {Turn.HALT: Phase.STOPPING, Turn.OVER: Phase.LEAVING},
-    Phase.STOPPING: {Turn.OVER: Phase.LEAVING},
+    Phase.STARTING: {
+        Turn.READY: Phase.RUNNING,
+        Turn.HALT: Phase.STOPPING,
+        Turn.AGAIN: Phase.PAUSING,
+        Turn.OVER: Phase.LEAVING,
+    },
+    Phase.RUNNING: {Turn.HALT: Phase.STOPPING, Turn.AGAIN: Phase.PAUSING, Turn.OVER: Phase.LEAVING},
+    Phase.STOPPING: {Turn.AGAIN: Phase.PAUSING, Turn.OVER: Phase.LEAVING},
+    Phase.PAUSING: {Turn.RESUMED: Phase.STORING, Turn.HALT: Phase.LEAVING},
     Phase.LEAVING: {Turn.GONE: Phase.ENDED},
     Phase.ENDED: {},
 }
@@ -80,12 +89,14 @@ class Timer(Enum):
     DUMP = "dump"  # the stacks of those that did not start
     CAUSE = "cause"  # what broke a connection that a worker complains about
     STOP = "stop"
+    PAUSE = "pause"  # before the next attempt
     LEAVE = "leave"
     LIMIT = "limit"  # --time-limit
+    SIGNAL = "signal"  # --signal-workers
     KILL = "kill"  # after a second signal
     BEAT = "beat"
     SILENCE = "silence"
 
 
 # Timers that mean nothing once the phase that set them is left.
-PHASE_TIMERS = frozenset(Timer) - {Timer.LIMIT, Timer.KILL, Timer.BEAT, Timer.SILENCE}
+PHASE_TIMERS = frozenset(Timer) - {Timer.LIMIT, Timer.SIGNAL, Timer.KILL, Timer.BEAT, Timer.SILENCE}

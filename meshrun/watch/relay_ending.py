@@ -73,7 +73,7 @@ def finish(step: RelayStep, result: RunResult) -> None:
     """The result is decided (the first decision counts): the agent stops what is left, in order, and leaves."""
     if step.state.result is not None:
         return
-    step.set(result=result, until=inf)
+    step.set(result=replace(result, attempt=step.state.attempt, earlier=step.state.past), until=inf)
     if step.link(OWN) is Link.OPEN:
         step.send(OWN, wire.Leave(result.exit_code, {}, ""))
         step.set(until=step.now + step.state.job.grace_s + LEAVE_EXTRA_S)

@@ -45,6 +45,7 @@ class RelayState:
     run_id: str = ""  # node 0's, once it has let us in
     plan: Plan | None = None
     attempt: int = 0
+    past: tuple[RunResult, ...] = ()  # the attempts before this one, shortened
     signals: tuple[int, ...] = ()
     trouble: NodeCause | None = None  # what broke here; node 0 was told
     result: RunResult | None = None  # decided; the agent here is leaving

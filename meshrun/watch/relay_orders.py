@@ -18,10 +18,12 @@ from meshrun.plan.values import Plan
 from meshrun.spec.values import Job
 from meshrun.watch.relay_ending import finish, give_up, lose_upstream
 from meshrun.watch.relay_model import OWN, UPSTREAM, Link, RelayStep
-from meshrun.watch.values import NodeCause, Outcome, Planned, RunResult
+from meshrun.watch.restarts import shorten
+from meshrun.watch.values import Again, NodeCause, Outcome, Planned, RunResult
 from meshrun.watch.verdict import read_result
 
 MAX_ADDRESSES = 64
+MAX_SIGNAL = 64
 
 
 def on_order(step: RelayStep, message: Any) -> None:
@@ -111,10 +113,35 @@ def _on_try_addresses(step: RelayStep, message: wire.TryAddresses) -> None:
 def _on_start(step: RelayStep, message: wire.Start) -> None:
     if step.state.plan is None or not 0 < message.master_port < 65536:
         _refuse_order(step, f"node 0 asks to start without a plan, or with port {message.master_port}")
+    elif message.attempt != step.state.attempt:
+        _refuse_order(step, f"node 0 asks to start attempt {message.attempt}, due is {step.state.attempt}")
     else:
-        step.set(attempt=message.attempt)
         step.record("start", attempt=message.attempt, address=message.master_addr, port=message.master_port)
         step.send(OWN, message)
+
+
+def _on_restart(step: RelayStep, message: wire.Restart) -> None:
+    """An attempt has failed everywhere; the report here turns to the next one's files."""
+    if message.attempt != step.state.attempt + 1:
+        _refuse_order(step, f"node 0 announces attempt {message.attempt} after attempt {step.state.attempt}")
+        return
+    try:
+        result = read_result(message.summary)
+    except WireError as error:
+        _refuse_order(step, str(error))
+        return
+    again = Again(replace(result, earlier=step.state.past), message.attempt, message.attempts, message.pause_s)
+    known = {"attempt": again.attempt, "attempts": again.attempts, "pause_s": again.pause_s}
+    step.record("restart", **known, failed=message.summary)
+    step.actions.append(again)
+    step.set(attempt=message.attempt, past=(*step.state.past, shorten(result)))
+
+
+def _on_signal_workers(step: RelayStep, message: wire.SignalWorkers) -> None:
+    if 0 < message.signal <= MAX_SIGNAL:
+        step.send(OWN, message)
+    else:
+        _refuse_order(step, f"node 0 asks for signal {message.signal}")
 
 
 def _on_stop(step: RelayStep, message: wire.Stop) -> None:
@@ -142,6 +169,8 @@ _ORDERS: dict[type[Any], Callable[[RelayStep, Any], None]] = {
     wire.TryAddresses: _on_try_addresses,
     wire.Start: _on_start,
     wire.Stop: _on_stop,
+    wire.Restart: _on_restart,
+    wire.SignalWorkers: _on_signal_workers,
     wire.Dump: _forward_down,
     wire.Leave: _on_leave,
     wire.Beat: _ignore,

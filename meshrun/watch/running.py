@@ -10,6 +10,7 @@ from dataclasses import replace
 from meshrun import wire
 from meshrun.errors import EXIT_CLUSTER
 from meshrun.plan.values import Plan
+from meshrun.spec.signals import signal_name
 from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run
 from meshrun.watch.model import Halt, State, Step, name_some, name_worker
@@ -53,7 +54,10 @@ def _mark_ready(step: Step, node: int, rank: int) -> None:
     step.set_node(node, unready=left)
     if step.state.phase is Phase.STARTING and not left and not any(view.unready for view in step.state.nodes):
         step.turn(Turn.READY)
+        step.set(ready_at=step.now)
         _watch_cause(step)
+        if step.state.warned:
+            _warn_workers(step)
 
 
 def _watch_cause(step: Step) -> None:
@@ -120,6 +124,27 @@ def _stop_for(step: Step, failure: Failure) -> None:
 def on_cause_timer(step: Step) -> None:
     """No cause showed up behind the broken connection: it is the failure that stops the run."""
     _stop_for(step, step.state.failures[0])
+
+
+# ---- the signal before the time limit --------------------------------------------------------------------------------
+
+
+def on_signal_timer(step: Step) -> None:
+    """Warn the workers; before they are in their script the signal would only kill them, so it waits for that."""
+    step.set(warned=True)
+    if step.state.phase is Phase.RUNNING:
+        _warn_workers(step)
+
+
+def _warn_workers(step: Step) -> None:
+    job = step.state.job
+    if job.signal_workers is None or job.time_limit_s is None:
+        return
+    left_s = step.state.began + job.time_limit_s - step.now
+    name = signal_name(job.signal_workers.signal)
+    step.do(Note("info", f"{name} to every worker: {left_s:.3g} s are left of the time limit"))
+    step.record("signal-workers", signal=job.signal_workers.signal, left_s=left_s)
+    step.send_all(wire.SignalWorkers(job.signal_workers.signal))
 
 
 # ---- the start deadline ----------------------------------------------------------------------------------------------

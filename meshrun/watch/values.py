@@ -169,9 +169,21 @@ class RunResult:
     first: Failure | None = None
     followed: tuple[int, ...] = ()
     causes: tuple[NodeCause, ...] = ()  # nodes that were unfit, unreachable or lost
-    reason: str = ""  # one line: "interrupted", "time limit of 60 s", "start deadline ..."
+    reason: str = ""  # one line: "interrupted", "time limit of 60 s", "start deadline ..."; failed: why no restart
     stacks: tuple[tuple[int, str], ...] = ()
     left: tuple[tuple[int, str], ...] = ()  # processes that could not be ended, by node
+    lived_s: float = 0.0  # from all workers in their script to the first failure
+    earlier: tuple[RunResult, ...] = ()  # the attempts before this one, without tracebacks; none has `earlier` itself
 
 
-Action = Open | Send | Close | Planned | Emit | Note | Record | Finish
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An attempt has failed and all its output is here; attempt `attempt` (from 0) of `attempts` follows it."""
+
+    result: RunResult
+    attempt: int
+    attempts: int
+    pause_s: float
+
+
+Action = Open | Send | Close | Planned | Emit | Note | Record | Again | Finish

@@ -15,7 +15,7 @@ TEXT_LIMIT = 16 * 1024  # of a traceback, a node's noise, or all stacks together
 
 
 def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
-    """`result` as JSON types; with a plan, also where the first failing rank ran (`worker`)."""
+    """`result` as JSON types, without `earlier`; with a plan, also where the first failing rank ran (`worker`)."""
     first = result.first
     worker = plan.workers[first.rank] if plan and first else None
     return {
@@ -29,6 +29,7 @@ def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
         "reason": result.reason,
         "stacks": [[rank, text] for rank, text in _bound(result.stacks)],
         "left": [[node, text] for node, text in result.left],
+        "lived_s": result.lived_s,
     }
 
 
@@ -75,6 +76,7 @@ def read_result(plain: dict[str, Any]) -> RunResult:
             reason=str(plain["reason"]),
             stacks=tuple((int(rank), str(text)) for rank, text in plain["stacks"]),
             left=tuple((int(node), str(text)) for node, text in plain["left"]),
+            lived_s=float(plain["lived_s"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"the run's result from node 0 cannot be read: {error}") from None

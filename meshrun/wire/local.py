@@ -32,6 +32,7 @@ class Order:
     attempt: int
     tmp: str  # the agent's private directory: stack dumps go to <tmp>/stacks<rank>
     exit_bound_s: float  # how long excepthook/atexit may take after a failure, destroy after a success
+    typed: str = ""  # the script as the user wrote it, for sys.argv[0]
 
 
 @message

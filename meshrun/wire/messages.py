@@ -50,6 +50,7 @@ class Brief:
     grace_s: float
     silence_s: float  # leave when nothing came from the launcher for so long
     window_bytes: int  # output that may be under way without an Ack
+    typed: str = ""  # the script as the user wrote it, for sys.argv[0]
 
 
 @message
@@ -119,6 +120,26 @@ class Stop:
 
     grace_s: float
     why: str
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class SignalWorkers:
+    """Give every running worker's main process this signal, once: its cue to write a checkpoint."""
+
+    signal: int
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """By hand, to the other nodes' commands: the attempt before `attempt` failed, all its workers are gone, and
+    `Start` follows. `summary` is that attempt's result, for the node's own report. No agent gets this."""
+
+    attempt: int
+    attempts: int  # that there can be in all
+    pause_s: float
+    summary: dict[str, Any]
 
 
 @message

@@ -16,16 +16,18 @@ from types import CodeType, ModuleType
 _KEEP: list[ModuleType] = []  # the launcher's own __main__: its code is still on the stack
 
 
-def prepare(form: str, argv: Sequence[str], bundle: str) -> Callable[[], None]:
-    """Set `sys` as the interpreter would for this command; the result runs the script (and raises what it raises)."""
+def prepare(form: str, argv: Sequence[str], bundle: str, typed: str = "") -> Callable[[], None]:
+    """Set `sys` as the interpreter would for this command; the result runs the script (and raises what it raises).
+
+    `typed` is the script as the user wrote it: `sys.argv[0]`, where `argv[0]` is its absolute path."""
     _clean_path(bundle)
     _KEEP.append(sys.modules["__main__"])
     main = sys.modules["__main__"] = _fresh_main()
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv = [sys.executable, *(["-m"] if form == "module" else []), *argv]
+        sys.orig_argv = [sys.executable, *(["-m"] if form == "module" else []), typed or argv[0], *argv[1:]]
     if form == "module":
         return _prepare_module(argv)
-    return _prepare_script(main, argv)
+    return _prepare_script(main, argv[0], [typed or argv[0], *argv[1:]])
 
 
 def _clean_path(bundle: str) -> None:
@@ -55,8 +57,7 @@ def _prepare_module(argv: Sequence[str]) -> Callable[[], None]:
     return lambda: runpy._run_module_as_main(argv[0])  # type: ignore[attr-defined]
 
 
-def _prepare_script(main: ModuleType, argv: Sequence[str]) -> Callable[[], None]:
-    path = argv[0]
+def _prepare_script(main: ModuleType, path: str, argv: Sequence[str]) -> Callable[[], None]:
     sys.argv[:] = argv
     if os.path.isdir(path) or _is_archive(path):
         sys.path.insert(0, path)

@@ -17,7 +17,7 @@ def run(job: Job, bundle: str) -> NoReturn:
     """Become the worker that `job` describes and run its script."""
     try:
         session = become(job)
-        start_script = script.prepare(job.order.form, job.order.argv, bundle)
+        start_script = script.prepare(job.order.form, job.order.argv, bundle, job.order.typed)
         if job.order.init == "eager":
             make_groups(session)
     except Exception as error:

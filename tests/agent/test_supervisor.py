@@ -335,3 +335,12 @@ def test_a_failure_of_its_own_is_told_with_its_last_words(
     actions = run.do(ended(100, code, number))
     assert [action.recorded for action in of(actions, ev.TellEnd)] == ([] if told is None else [told])
     assert len(sent(actions, wire.Exited)) == 1
+
+
+def test_a_signal_for_the_workers_goes_to_their_main_processes_while_they_run() -> None:
+    run = running(2)
+    assert run.hear(wire.SignalWorkers(10)) == [ev.SignalMain(100, 10), ev.SignalMain(101, 10)]
+    run.do(ended(100))
+    assert run.hear(wire.SignalWorkers(10)) == [ev.SignalMain(101, 10)]
+    run.hear(wire.Stop(5.0, "x"))
+    assert run.hear(wire.SignalWorkers(10)) == []

@@ -50,7 +50,7 @@ def test_the_complete_list_of_variables() -> None:
         "TORCHELASTIC_RESTART_COUNT": "2",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_ERROR_FILE": "/t/error1.json",
+        "TORCHELASTIC_ERROR_FILE": "/t/error1-2.json",
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib0",
         "TP_SOCKET_IFNAME": "ib0",

@@ -11,7 +11,7 @@ import pytest
 from meshrun.errors import InputError
 from meshrun.spec.job import Context, is_loopback, looks_like_hostfile, make_job
 from meshrun.spec.options import OPTIONS
-from meshrun.spec.values import Host, Job, MeshSpec
+from meshrun.spec.values import EarlySignal, Host, Job, MeshSpec
 
 HERE = Host("here")
 THERE = (Host("a", slots=2), Host("b", slots=2))
@@ -132,3 +132,25 @@ def test_loopback(address: str, answer: bool) -> None:
 )
 def test_hostfile_in_place_of_a_script(name: str, data: bytes, answer: bool) -> None:
     assert looks_like_hostfile(name, data) is answer
+
+
+def test_a_signal_before_the_time_limit() -> None:
+    assert job(signal_workers="USR1@60", time_limit=3600.0).signal_workers == EarlySignal(10, 60.0)
+    assert job(time_limit=3600.0).signal_workers is None
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"signal_workers": "USR1@60"}, "--time-limit"),
+        ({"signal_workers": "USR1@60", "time_limit": 60.0}, "60 s before the end of --time-limit 60 s"),
+        ({"signal_workers": "USR9@60", "time_limit": 90.0}, "unknown signal USR9"),
+    ],
+)
+def test_a_signal_that_cannot_come_is_refused(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        job(**said)
+
+
+def test_restarts() -> None:
+    assert (job().max_restarts, job(max_restarts=3).max_restarts) == (0, 3)

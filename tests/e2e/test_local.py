@@ -37,6 +37,14 @@ def test_a_torchrun_script_runs_unchanged(tmp_path: Path, options: str) -> None:
     assert lines(ended.out) == ["3 True", "3 True"]
 
 
+def test_the_script_sees_its_name_as_it_was_typed(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "script.py").write_text("import sys; print(sys.argv, sys.path[0], __file__)")
+    ended = run(tmp_path, "--no-init", "sub/script.py", "x")
+    file = tmp_path / "sub" / "script.py"
+    assert lines(ended.out) == [f"['sub/script.py', 'x'] {tmp_path / 'sub'} {file}"], ended
+
+
 def test_a_module_with_arguments(tmp_path: Path) -> None:
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__main__.py").write_text("import sys; print(__package__, __spec__.name, sys.argv[1:])")

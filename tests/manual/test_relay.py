@@ -18,6 +18,7 @@ from meshrun.plan.describe import describe_plan
 from meshrun.watch.relay import next_deadline
 from meshrun.watch.relay_model import OWN, UPSTREAM
 from meshrun.watch.values import (
+    Again,
     Began,
     Close,
     Consumed,
@@ -286,3 +287,24 @@ def test_the_end_of_the_reader_of_stdout_stops_the_run_with_141() -> None:
     play.on(ReaderGone())
     play.on(Closed(UPSTREAM, "reset"))
     assert play.leave().exit_code == 141
+
+
+def test_history_of_a_restart() -> None:
+    play = Play().running()
+    play.own(wire.Exited(2, 0, 0.0, 143, 15, "", True), wire.Drained(0))
+    (again,) = play.hear(wire.Restart(1, 2, 0.5, describe_result(FAILED, PLAN)))
+    assert again == Again(FAILED, 1, 2, 0.5)
+    start = replace(START, attempt=1, master_port=4243)
+    assert play.hear(start) == [Send(OWN, start)]
+    assert play.own(wire.Drained(1)) == [Send(UPSTREAM, wire.Drained(1))]
+    last = replace(FAILED, attempt=1, exit_code=4)
+    play.hear(wire.Leave(4, describe_result(last, PLAN), ""))
+    assert play.leave() == replace(last, earlier=(FAILED,))
+
+
+def test_an_end_of_our_own_names_the_attempt_and_keeps_those_before() -> None:
+    play = Play().running()
+    play.hear(wire.Restart(1, 2, 0.5, describe_result(FAILED, PLAN)))
+    play.on(Closed(UPSTREAM, "reset", ""))
+    result = play.leave()
+    assert (result.exit_code, result.attempt, result.earlier) == (125, 1, (FAILED,))

@@ -25,7 +25,8 @@ from meshrun.watch.values import (
     Signalled,
     Tick,
 )
-from tests.manual.play import ASSIGN, FACTS, JOB, NODE0, PLAN, START, Play
+from meshrun.watch.verdict import describe_result
+from tests.manual.play import ASSIGN, FACTS, FAILED, JOB, NODE0, PLAN, START, Play
 
 # ---- what node 0 may not ask for -------------------------------------------------------------------------------------
 
@@ -62,6 +63,10 @@ OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((
         (wire.TryAddresses(("x",) * 65, 1, 1.0), "65 addresses"),
         (wire.TryAddresses(("x",), 70000, 1.0), "port 70000"),
         (START, "without a plan"),
+        (wire.Restart(2, 3, 0.0, describe_result(FAILED, PLAN)), "announces attempt 2 after attempt 0"),
+        (wire.Restart(1, 3, 0.0, {}), "cannot be read"),
+        (wire.SignalWorkers(0), "signal 0"),
+        (wire.SignalWorkers(65), "signal 65"),
         (wire.Interrupted(2), "sent a Interrupted"),
         (wire.OpenStore("x", 1, 0, True), "sent a OpenStore"),
     ],
@@ -103,3 +108,14 @@ def test_nothing_happens_after_the_end() -> None:
     play.on(Signalled(2))
     for event in (Began(), Tick(), Signalled(2), Received(UPSTREAM, Welcome("r")), Opened(OWN)):
         assert play.on(event, after_s=100) == []
+
+
+def test_an_attempt_that_was_not_announced_is_not_started() -> None:
+    play = Play().running()
+    (told, _) = play.hear(replace(START, attempt=1))
+    assert "start attempt 1, due is 0" in told.message.message
+
+
+def test_a_signal_for_the_workers_is_passed_on() -> None:
+    play = Play().running()
+    assert play.hear(wire.SignalWorkers(10)) == [Send(OWN, wire.SignalWorkers(10))]

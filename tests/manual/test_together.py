@@ -22,7 +22,7 @@ from meshrun.launch.manual import Gate
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec
 from meshrun.watch import relay, state
 from meshrun.watch.loop import Machine, watch
-from meshrun.watch.values import Close, Consumed, Emit, Open, Outcome, Planned, RunResult, Send, Signalled
+from meshrun.watch.values import Again, Close, Consumed, Emit, Open, Outcome, Planned, RunResult, Send, Signalled
 from tests.manual.helpers import WAIT_S
 from tests.manual.play import FACTS
 
@@ -44,10 +44,12 @@ JOB = Job(
 
 
 class ScriptedAgent:
-    """What an agent answers, without any process. `fails`: local rank 0 ends with that code; None: it runs on."""
+    """What an agent answers, without any process. `fails`: local rank 0 ends with that code; None: it runs on.
 
-    def __init__(self, fails: int | None = 0, name: str = "gpu") -> None:
-        self.fails, self.name = fails, name
+    From attempt `heals` on it ends with 0."""
+
+    def __init__(self, fails: int | None = 0, name: str = "gpu", heals: int = 99) -> None:
+        self.fails, self.name, self.heals, self.attempt = fails, name, heals, 0
         self.heard: list[Any] = []
         self.decoder = wire.Decoder()
         self.ranks: tuple[int, ...] = ()
@@ -85,11 +87,13 @@ class ScriptedAgent:
         self.say(wire.StoreOpened(order.attempt, order.address, 4242))
 
     def on_start(self, start: wire.Start) -> None:
-        self.alive = set(self.ranks)
+        self.alive, self.attempt = set(self.ranks), start.attempt
         for rank in self.ranks:
-            self.say(wire.Spawned(rank, 100 + rank, 0, 0.0), wire.Ready(rank, 0, 0.0))
+            self.say(wire.Spawned(rank, 100 + rank, self.attempt, 0.0), wire.Ready(rank, self.attempt, 0.0))
             self.say(wire.Output(rank, 1, b"hello %d\n" % rank))
-        if self.fails is not None:
+        if self.attempt >= self.heals:
+            self._end(0, False)
+        elif self.fails is not None:
             self._end(self.fails, False)
 
     def on_beat(self, beat: wire.Beat) -> None:
@@ -100,9 +104,9 @@ class ScriptedAgent:
 
     def _end(self, code: int, stopped: bool) -> None:
         for rank in sorted(self.alive):
-            self.say(wire.Exited(rank, 0, 0.0, code, 15 if stopped else 0, "", stopped))
+            self.say(wire.Exited(rank, self.attempt, 0.0, code, 15 if stopped else 0, "", stopped))
         if self.alive:
-            self.say(wire.Drained(0))
+            self.say(wire.Drained(self.attempt))
         self.alive = set()
 
     def on_leave(self, leave: wire.Leave) -> None:
@@ -190,6 +194,19 @@ def test_every_node_returns_the_code_and_names_the_culprit() -> None:
         assert result.followed == (0, 1)
     for agent in agents[:2]:
         assert any(isinstance(message, wire.Stop) for message in agent.heard)
+
+
+def test_a_restart_is_one_of_all_nodes_and_each_knows_why() -> None:
+    agents = [ScriptedAgent(None, heals=1), ScriptedAgent(7, heals=1), ScriptedAgent(None, heals=1)]
+    with node_0(3, agents[0], max_restarts=1) as (first, port):
+        commands = [first, *(node(rank, 3, port, agents[rank]) for rank in (1, 2))]
+        results = [command.result for command in commands]
+    for command, result in zip(commands, results, strict=True):
+        assert (result.outcome, result.exit_code, result.attempt) == (Outcome.SUCCEEDED, 0, 1)
+        (again,) = (action for action in command.actions if isinstance(action, Again))
+        assert (again.attempt, again.attempts, again.result.first.rank, again.result.exit_code) == (1, 2, 1, 7)
+        assert [before.first.rank for before in result.earlier] == [1]
+    assert all([m.attempt for m in agent.heard if isinstance(m, wire.Start)] == [0, 1] for agent in agents)
 
 
 @pytest.mark.parametrize("where", [0, 1])

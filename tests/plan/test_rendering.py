@@ -17,7 +17,7 @@ from meshrun.plan.text import render_plan
 from meshrun.spec.hostlist import expand, split_outside
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.mesh_file import parse_mesh_file
-from meshrun.spec.values import ByHand, MeshSpec
+from meshrun.spec.values import ByHand, EarlySignal, MeshSpec
 from tests.plan.examples import hosts, job, plan
 from tests.spec.test_mesh_file import FULL
 
@@ -136,3 +136,9 @@ def test_long_lists_in_few_words() -> None:
     assert compact_names(names) == "gpu[08-10,12],login,a[1-2]-ib,fd00::1,b[9-10,010]"
     back = [one for part, _ in split_outside(compact_names(names), ",") for one in expand(part)]
     assert back == names
+
+
+def test_restarts_and_signals_are_the_same_on_every_node() -> None:
+    asked = job(max_restarts=3, time_limit_s=90.0, signal_workers=EarlySignal(10, 60.0))
+    for line in render_commands(plan("a\nb"), asked).splitlines()[1::2]:
+        assert "--max-restarts 3" in line and "--signal-workers USR1@60" in line

@@ -47,6 +47,31 @@ def test_a_whole_run(tmp_path: Path) -> None:
         assert render_board(progress, 120, now) == f"meshrun {line}"
 
 
+RESTART: list[tuple[float, str, dict[str, object], str]] = [
+    (0, "stop", {"why": "rank 1 failed"}, "00:00:00 stopping: rank 1 failed"),
+    (1, "exited", {"rank": 1}, "00:00:01 stopping: rank 1 failed"),
+    (
+        2,
+        "restart",
+        {"attempt": 1, "attempts": 3, "pause_s": 4.0},
+        "00:00:00 attempt 2/3: restarting after a pause of 4 s",
+    ),
+    (6, "store", {}, "00:00:00 attempt 2/3: starting 2 ranks"),
+    (7, "ready", {"rank": 1}, "00:00:00 attempt 2/3: started 1/2: waiting for ranks 0"),
+    (8, "ready", {"rank": 0}, "00:00:00 attempt 2/3: running, 2 ranks"),
+    (9, "exited", {"rank": 0}, "00:00:01 attempt 2/3: running, 2 ranks, 1 ended"),
+]
+
+
+def test_a_restart_begins_anew(tmp_path: Path) -> None:
+    progress = progress_planned(begin_progress(make_job(tmp_path, {"a": 2}, dp=2), 0.0), make_plan({"a": 2}, dp=2))
+    for rank in (0, 1):
+        progress = progress_after(progress, Record("ready", {"rank": rank}), 0.0)
+    for now, kind, fields, line in RESTART:
+        progress = progress_after(progress, Record(kind, fields), now)
+        assert render_board(progress, 120, now) == f"meshrun {line}"
+
+
 def test_by_hand_a_node_waits_for_its_own_ranks_only(tmp_path: Path) -> None:
     job = replace(make_job(tmp_path, {"n2": 2}, dp=10), by_hand=ByHand(5, 1, "10.0.0.1", 29400))
     progress = progress_planned(begin_progress(job, 0.0), make_plan(HOSTS, dp=10))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from meshrun.errors import InputError
 from meshrun.report.report import Report, Settled
 from meshrun.spec.values import ByHand, Job
-from meshrun.watch.values import Emit, Failure, Note, Outcome, Planned, Record, RunResult
+from meshrun.watch.values import Again, Emit, Failure, Note, Outcome, Planned, Record, RunResult
 from meshrun.wire import STDERR, STDOUT
 from tests.report.make import make_job, make_plan
 
@@ -185,3 +185,44 @@ def test_settled_is_the_lesser_of_stored_and_shown(steps: list[tuple[bool, int, 
         (stored if is_stored else shown)[node] += count
         (settled.stored if is_stored else settled.shown)(node, count)
         assert told == {n: min(stored[n], shown[n]) for n in told}
+
+
+def test_attempts_have_their_own_files_and_blocks(desk: Desk) -> None:
+    report = desk.open(make_job(desk.log_dir, HOSTS, dp=2, tp=2))
+    report.perform(Planned(PLAN))
+    results = []
+    for attempt in range(3):
+        for rank in (0, 3):
+            report.perform(Emit(PLAN.workers[rank].node_rank, rank, STDOUT, b"line\nrest of %d" % attempt))
+        failure = Failure(attempt, 0, 1.0, "exit", attempt + 3)
+        result = RunResult(Outcome.FAILED, attempt + 3, attempt, failure, earlier=tuple(results))
+        if attempt < 2:
+            report.perform(Again(result, attempt + 1, 3, float(attempt)))
+        results.append(result)
+    summary = report.finish(results[-1])
+    for attempt, folder in enumerate(("", "attempt1/", "attempt2/")):
+        assert desk.file(f"{folder}rank3.out") == f"line\nrest of {attempt}"
+        assert desk.file(f"{folder}rank1.err") == ""
+    assert desk.out.count("[b:3 dp=1,tp=1] rest of ") == 3 and desk.out.count("\n") == 12
+    said = [line for line in desk.err.splitlines() if line.startswith("meshrun: ")]
+    assert said == [
+        "meshrun: rank 0 failed first: exit code 3",
+        "meshrun: restarting, attempt 2 of 3",
+        "meshrun: rank 1 failed first: exit code 4",
+        "meshrun: restarting in 1 s, attempt 3 of 3",
+        "meshrun: rank 2 failed first: exit code 5",
+    ]
+    assert f"logs:      {desk.log_dir}/attempt1\n" in desk.err
+    assert [(item["attempt"], item["first_failure"]["rank"]) for item in summary["earlier"]] == [(0, 0), (1, 1)]
+    assert (summary["attempt"], summary["first_failure"]["rank"]) == (2, 2)
+
+
+def test_a_folder_of_an_attempt_that_cannot_be_made_is_one_warning(desk: Desk) -> None:
+    report = desk.open(make_job(desk.log_dir, HOSTS, dp=2, tp=2))
+    report.perform(Planned(PLAN))
+    (desk.log_dir / "attempt1").write_text("in the way")
+    report.perform(Again(RunResult(Outcome.FAILED, 3, first=Failure(0, 0, 1.0, "exit", 3)), 1, 2, 0.0))
+    report.perform(Emit(0, 0, STDOUT, b"shown\n"))
+    report.finish(replace(DONE, attempt=1))
+    assert desk.out == "[a:0 dp=0,tp=0] shown\n" and desk.err.count("warning") == 1
+    assert json.loads(desk.file("summary.json"))["attempt"] == 1

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from meshrun.errors import Cause, CauseKind
-from meshrun.report.summary import Tail, make_summary, render_summary, signal_name
+from meshrun.report.summary import Tail, make_summary, render_summary
+from meshrun.spec.signals import signal_name
 from meshrun.watch.values import Failure, NodeCause, Outcome, RaisedException, RunResult
 from tests.report.make import make_plan
 

@@ -55,12 +55,12 @@ def facts(node=0, **changes):
     return wire.Facts(**{**values, **changes})
 
 
-def raised(rank, message="boom", type="ValueError", age_s=0.0, exit_code=1, phase="script", traceback=""):
-    return wire.Raised(rank, 0, age_s, phase, type, message, "train.py", 3, (), traceback, exit_code)
+def raised(rank, message="boom", type="ValueError", age_s=0.0, exit_code=1, phase="script", traceback="", attempt=0):
+    return wire.Raised(rank, attempt, age_s, phase, type, message, "train.py", 3, (), traceback, exit_code)
 
 
-def exited(rank, exit_code=0, signal=0, stopped=False, age_s=0.0, oom="", said=""):
-    return wire.Exited(rank, 0, age_s, exit_code, signal, oom, stopped, said=said)
+def exited(rank, exit_code=0, signal=0, stopped=False, age_s=0.0, oom="", said="", attempt=0):
+    return wire.Exited(rank, attempt, age_s, exit_code, signal, oom, stopped, said=said)
 
 
 def gloo(rank, age_s=0.0):
@@ -123,17 +123,25 @@ class Run:
         new = self.greet(now)
         for node in range(1, self.size):
             new += self.at(now, Received(node, wire.Reached({"10.0.0.1": "eth0"}, {})))
-        return new + self.at(now, Received(0, wire.StoreOpened(0, "10.0.0.1", 29500)))
+        return new + self.open_store(now)
+
+    def open_store(self, now):
+        return self.at(now, Received(0, wire.StoreOpened(self.state.attempt, "10.0.0.1", 29500)))
 
     def run(self, now=0.0):
-        new = self.start(now)
+        return self.start(now) + self.ready(now)
+
+    def ready(self, now):
+        new = []
         for node, view in enumerate(self.state.nodes):
-            new += self.at(now, *said(node, *(wire.Ready(rank, 0, 0.0) for rank in view.ranks)))
+            ready = (wire.Ready(rank, self.state.attempt, 0.0) for rank in view.ranks)
+            new += self.at(now, *said(node, *ready))
         return new
 
     def end_node(self, node, now, **how):
-        ranks = sorted(self.state.nodes[node].alive)
-        return self.at(now, *said(node, *(exited(rank, **how) for rank in ranks), wire.Drained(0)))
+        ranks, attempt = sorted(self.state.nodes[node].alive), self.state.attempt
+        ends = (exited(rank, attempt=attempt, **how) for rank in ranks)
+        return self.at(now, *said(node, *ends, wire.Drained(attempt)))
 
     def end(self, now, **how):
         for node in range(self.size):
