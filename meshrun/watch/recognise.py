@@ -214,6 +214,7 @@ _SIGNALS = {
         "SIGKILL came from outside the run: neither meshrun nor the kernel's OOM killer sent it",
         "a user, a scheduler's limit, a container that was stopped",
     ),
+    10: ("SIGUSR1 came, and the script has no handler for it", "--signal-workers sends it before --time-limit"),
     11: (
         "native code used memory that is not its own, or its stack overflowed",
         "the Python stack shows which call; is a library built for another torch or Python?",

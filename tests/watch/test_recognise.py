@@ -226,6 +226,7 @@ def ended(signal: int, **more: str) -> Failure:
         (ended(9, oom="yes", oom_where="the limit of 4 GiB of the cgroup /x"), "(the limit of 4 GiB of the cgroup /x)"),
         (ended(9, oom="yes"), "out of memory"),
         (ended(9, oom="no"), "SIGKILL came from outside the run"),
+        (ended(10), "SIGUSR1 came"),
         (ended(15), "SIGTERM came from outside the run"),
         (ended(11), "memory that is not its own"),
         (ended(11, said="Fatal Python error: Stack overflow"), "calls itself without end"),
