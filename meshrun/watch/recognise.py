@@ -133,7 +133,7 @@ RULES = (
         "Killed: most often by the kernel's OOM killer (dmesg on {host}); num_workers=0 shows what fails in the rank",
     ),
     _rule(
-        r"DataLoader worker \(pid\(s\) (?P<pid>[\d, ]+)\) exited unexpectedly",
+        r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) exited unexpectedly",
         "a DataLoader worker process ended",
         "its own words stand above in the rank's stderr; num_workers=0 shows what fails in the rank itself",
         vague=True,
@@ -192,12 +192,6 @@ RULES = (
         "a function calls itself without end",
         "",
     ),
-    _rule(
-        r"(?i)connection closed by peer|gloo::IoException|connection reset by peer|remote process exit",
-        "the connection to another rank broke, and no rank is known to have failed before",
-        "a rank that ended early with exit code 0, or a host or network that went away",
-        vague=True,
-    ),
 )
 
 _SIGNALS = {
@@ -226,6 +220,10 @@ _SIGNALS = {
     24: ("the limit of CPU time is reached", "ulimit -t on {host}"),
     25: ("the limit of file size is reached", "ulimit -f on {host}"),
 }
+_BROKEN = (
+    "the connection to another rank broke, and no rank is known to have failed before",
+    "a rank that ended early with exit code 0, or a host or network that went away",
+)
 _OUT_OF_MEMORY = "out of memory: the kernel ended this rank"
 
 
@@ -239,7 +237,7 @@ def explain(failure: Failure, said: str, host: str, python: str) -> Failure:
 def _find(failure: Failure, said: str) -> tuple[str, str, dict[str, str]]:
     matches = [match for text in _texts(failure, said) if (match := _match(text))]
     if not matches:
-        return (*_explain_signal(failure), {})
+        return (*(_BROKEN if failure.follower else _explain_signal(failure)), {})
     rule, found = next((match for match in matches if not match[0].vague), matches[0])
     return rule.cause, rule.hint, {name: word or "" for name, word in found.groupdict().items()}
 

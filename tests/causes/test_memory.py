@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,17 @@ def memory_cgroup() -> Iterator[Path]:
         (folder / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(LIMIT_MIB << 20))
         yield folder
     finally:
-        folder.rmdir()
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """A process that has just ended keeps its cgroup busy for a moment."""
+    deadline = time.monotonic() + 10
+    while folder.exists():
+        try:
+            folder.rmdir()
+        except OSError:
+            assert time.monotonic() < deadline, (folder / "cgroup.procs").read_text()
 
 
 def can_make_cgroups() -> bool:

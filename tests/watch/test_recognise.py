@@ -4,6 +4,8 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshrun.watch.recognise import RULES, explain, name_early
@@ -111,6 +113,7 @@ RAISED = [
     ),
     ("RuntimeError", "DataLoader worker (pid 77) is killed by signal: Killed. ", "was killed: Killed"),
     ("RuntimeError", "DataLoader worker (pid(s) 77, 78) exited unexpectedly", "a DataLoader worker process ended"),
+    ("RuntimeError", "DataLoader worker (pid 7) exited unexpectedly with exit code 3. Details", "worker process ended"),
     (
         "RuntimeError",
         "unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)",
@@ -147,11 +150,6 @@ RAISED = [
         "no more",
     ),
     ("RecursionError", "maximum recursion depth exceeded", "calls itself without end"),
-    (
-        "RuntimeError",
-        "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:3",
-        "the connection to another",
-    ),
 ]
 
 UNKNOWN = [
@@ -159,6 +157,7 @@ UNKNOWN = [
     ("KeyError", "'memory'"),
     ("AssertionError", ""),
     ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"),
+    ("ConnectionResetError", "[Errno 104] Connection reset by peer"),
     ("ConnectionError", "the licence server refused"),
     ("ValueError", "module 'x' has no attribute {host}"),
 ]
@@ -214,6 +213,13 @@ def test_a_vague_error_gives_way_to_what_it_is_chained_to() -> None:
     last = "DataLoader worker (pid(s) 7) exited unexpectedly"
     trace = f"RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. \n\nRuntimeError: {last}\n"
     assert "was killed: Killed" in explained(raised("RuntimeError", last, trace))[0]
+
+
+def test_a_broken_connection_without_a_known_cause() -> None:
+    follower = replace(
+        raised("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer"), follower=True
+    )
+    assert "the connection to another rank broke" in explained(follower)[0]
 
 
 def ended(signal: int, **more: str) -> Failure:
