@@ -194,6 +194,15 @@ RULES = (
     ),
 )
 
+# Errors that say nothing; where they came up does. Looked for in the traceback when no rule above is met.
+PLACES = (
+    _rule(
+        r'torch/multiprocessing/reductions\.py", line \d+, in rebuild_[\s\S]*\n(?:EOFE|Connection\w+E|FileNotFoundE)',
+        "a DataLoader worker process (or another that sends tensors) ended while its tensor was fetched",
+        "out of memory? dmesg on {host}; num_workers=0 shows what fails in the rank itself",
+    ),
+)
+
 _SIGNALS = {
     1: ("SIGHUP came from outside the run", "a terminal or a session that was closed"),
     2: ("SIGINT came from outside the run", ""),
@@ -235,15 +244,17 @@ def explain(failure: Failure, said: str, host: str, python: str) -> Failure:
 
 
 def _find(failure: Failure, said: str) -> tuple[str, str, dict[str, str]]:
-    matches = [match for text in _texts(failure, said) if (match := _match(text))]
+    matches = [match for text in _texts(failure, said) if (match := _match(RULES, text))]
+    if not matches and failure.exception and (place := _match(PLACES, failure.exception.traceback)):
+        matches = [place]
     if not matches:
         return (*(_BROKEN if failure.follower else _explain_signal(failure)), {})
     rule, found = next((match for match in matches if not match[0].vague), matches[0])
     return rule.cause, rule.hint, {name: word or "" for name, word in found.groupdict().items()}
 
 
-def _match(text: str) -> tuple[Rule, re.Match[str]] | None:
-    return next(((rule, found) for rule in RULES if (found := rule.pattern.search(text))), None)
+def _match(rules: tuple[Rule, ...], text: str) -> tuple[Rule, re.Match[str]] | None:
+    return next(((rule, found) for rule in rules if (found := rule.pattern.search(text))), None)
 
 
 def _texts(failure: Failure, said: str) -> Iterator[str]:

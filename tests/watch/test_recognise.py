@@ -215,6 +215,21 @@ def test_a_vague_error_gives_way_to_what_it_is_chained_to() -> None:
     assert "was killed: Killed" in explained(raised("RuntimeError", last, trace))[0]
 
 
+FETCH = """Traceback (most recent call last):
+  File "/v/torch/multiprocessing/reductions.py", line 538, in rebuild_storage_fd
+    fd = df.detach()
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 399, in _recv
+    raise EOFError
+"""
+
+
+@pytest.mark.parametrize("last", ["EOFError", "ConnectionResetError: [Errno 104] Connection reset by peer"])
+def test_a_tensor_whose_sender_has_ended(last: str) -> None:
+    type_name, _, message = last.partition(": ")
+    assert "while its tensor was fetched" in explained(raised(type_name, message, f"{FETCH}{last}\n"))[0]
+    assert explained(raised(type_name, message, f"Traceback ...\n{last}\n")) == ("", "")
+
+
 def test_a_broken_connection_without_a_known_cause() -> None:
     follower = replace(
         raised("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer"), follower=True
