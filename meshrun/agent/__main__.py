@@ -50,9 +50,12 @@ def _run_agent(parent: int, tmp: str, bundle: str, token: str) -> NoReturn:
 def _take_over_line(tmp: str) -> tuple[int, int]:
     """Move the line away from 0 and 1, so that nothing that prints can disturb the frames."""
     import fcntl
+    import resource
 
-    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _LINE_FD)
-    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _LINE_FD)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    first = _LINE_FD if limit == resource.RLIM_INFINITY else min(_LINE_FD, limit // 2)
+    reading = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, first)
+    writing = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, first)
     nothing = os.open(os.devnull, os.O_RDWR)
     said = os.open(f"{tmp}/agent.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((nothing, 0), (nothing, 1), (said, 2)):

@@ -13,6 +13,8 @@ from meshrun.agent import procs
 
 _SWEEP_S = 3.0
 _SAID_BYTES = 8192
+_FROZEN_S = 10.0  # as long as the launcher waits for a silent agent
+_LOOK_S = 0.1
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -30,10 +32,28 @@ def stand_guard(agent: int, tmp: str, token: str) -> NoReturn:
 
 
 def _wait_for(agent: int) -> int:
+    """The status that the agent ended with. One that is stopped hears neither the launcher nor us: the launcher gives
+    it up after its silence, and so do we, unless it goes on."""
     while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == agent:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid == agent and os.WIFSTOPPED(status):
+            ended = _wait_for_frozen(agent)
+            if ended is not None:
+                return ended
+        elif pid == agent:
             return status
+
+
+def _wait_for_frozen(agent: int) -> int | None:
+    """None if the agent goes on, else the status that it ended with."""
+    end = time.monotonic() + _FROZEN_S
+    while True:
+        pid, status = os.waitpid(agent, os.WNOHANG | os.WCONTINUED)
+        if pid:
+            return None if os.WIFCONTINUED(status) else status
+        if time.monotonic() > end:
+            procs.send_signal(agent, signal.SIGKILL)
+        time.sleep(_LOOK_S)
 
 
 def _end_everything(token: str) -> None:

@@ -39,9 +39,14 @@ def start_process(
     shell does. Raises OSError if there can be no process."""
     arguments = [to_bytes(text) for text in argv]
     variables = {to_bytes(name): to_bytes(value) for name, value in env.items()}
-    pid = os.fork()
-    if pid == 0:
-        _become(arguments, variables, to_bytes(folder), outputs, keep, nice)
+    # Until the child has let go of the agent's wakeup descriptor, a signal meant for it would be the agent's.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _RESET)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(arguments, variables, to_bytes(folder), outputs, keep, nice)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _RESET)
     return pid
 
 
@@ -58,6 +63,7 @@ def _become(
         signal.set_wakeup_fd(-1)
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _RESET)
         os.setsid()
         kernel.follow_parent(signal.SIGKILL)
         for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (outputs[0], 1), (outputs[1], 2)):

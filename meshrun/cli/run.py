@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 from meshrun.cli.plan import check_plan, show_plan
 from meshrun.cli.request import read_request
@@ -15,8 +16,8 @@ from meshrun.launch.fleet import Fleet
 from meshrun.report.report import Report
 from meshrun.spec.argv import Split
 from meshrun.spec.values import Job
-from meshrun.watch.loop import install_signals, watch
-from meshrun.watch.values import Action, Close, Consumed, Event, Finish, Open, ReaderGone, Send
+from meshrun.watch.loop import Machine, catch_signals, install_signals, watch
+from meshrun.watch.values import Action, Close, Consumed, Event, Finish, Open, ReaderGone, RunResult, Send
 
 
 def run(split: Split) -> int:
@@ -35,16 +36,23 @@ def run(split: Split) -> int:
 def run_job(job: Job) -> int:
     """Start, watch and report one job."""
     inbox: SimpleQueue[Event] = SimpleQueue()
-    with install_signals(inbox), open_ways(job) as (openers, machine):
+    with open_ways(job) as (openers, machine):
         report = Report(job, lambda node, count: inbox.put(Consumed(node, count)), lambda: inbox.put(ReaderGone()))
         fleet = Fleet(openers, inbox.put)
-        try:
-            result = watch(machine, inbox, _performer(fleet, report))
-        finally:
-            fleet.close_all()
-    # The signal handlers are back: a reader that stopped reading our last lines can be left with Ctrl-C.
-    report.finish(result)
+        # Outside: what a signal means once nothing runs any more and only a slow reader is waited for.
+        with catch_signals(lambda number: report.hurry(), ignore_after=report.hurried.is_set):
+            with install_signals(inbox):
+                result = watch_to_end(machine, inbox, fleet, report)
+            report.finish(result)
     return result.exit_code
+
+
+def watch_to_end(machine: Machine[Any], inbox: SimpleQueue[Event], fleet: Fleet, report: Report) -> RunResult:
+    """The loop, and no line left open after it."""
+    try:
+        return watch(machine, inbox, _performer(fleet, report))
+    finally:
+        fleet.close_all()
 
 
 def _performer(fleet: Fleet, report: Report) -> Callable[[Action], None]:

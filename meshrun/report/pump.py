@@ -30,13 +30,14 @@ class Pump:
         """Queue one item (not None); never blocks."""
         self._queue.put(item)
 
-    def finish(self, stall_s: float | None) -> bool:
-        """Wait until all is handled; False if nothing moved for `stall_s` seconds (None: wait without limit)."""
+    def finish(self, stall_s: float, hurried: threading.Event | None = None) -> bool:
+        """Wait until all is handled; False if nothing moved for `stall_s` seconds, where `hurried` is given only once
+        it is set, which may happen meanwhile."""
         self._queue.put(None)
         while self._thread.is_alive():
-            before = self.moved
+            before, in_time = self.moved, hurried is None or hurried.is_set()
             self._thread.join(stall_s)
-            if self._thread.is_alive() and self.moved == before:
+            if in_time and self._thread.is_alive() and self.moved == before:
                 return False
         return True
 

@@ -35,6 +35,7 @@ class Settled:
         self._consumed = consumed
         self._lock = threading.Lock()
         self._lead: dict[int, int] = {}  # per node: bytes stored minus bytes shown
+        self._screen = True
 
     def stored(self, node: int, count: int) -> None:
         """So many more bytes are in the run directory (or lost to a full disk)."""
@@ -44,11 +45,23 @@ class Settled:
         """So many more bytes are on the screen (or were not selected)."""
         self._add(node, count, -1)
 
+    def forget_screen(self) -> None:
+        """Nothing more will be shown: from now on what is stored is settled."""
+        with self._lock:
+            self._screen = False
+            leads, self._lead = self._lead, {}
+        for node, lead in leads.items():
+            if lead > 0:
+                self._consumed(node, lead)
+
     def _add(self, node: int, count: int, sign: int) -> None:
         with self._lock:
             lead = self._lead.get(node, 0) * sign
-            self._lead[node] = (lead + count) * sign
-        both = min(count, -lead)
+            if self._screen:
+                self._lead[node] = (lead + count) * sign
+            elif sign < 0:
+                return
+        both = min(count, -lead) if self._screen else count
         if both > 0:
             self._consumed(node, both)
 
@@ -72,6 +85,7 @@ class Report:
         check_show(self._show, [name for name, _ in job.mesh.dims] if job.mesh else ["dp"])
         self._plan: Plan | None = None
         self._hidden: frozenset[int] = frozenset()
+        self.hurried = threading.Event()
         self._settled = Settled(consumed)
         terminal = open_terminal(job, out_fd, err_fd, os.environ, time.monotonic())
         self._console = Console(out_fd, err_fd, self._settled.shown, reader_gone, terminal)
@@ -94,14 +108,31 @@ class Report:
         elif type(action) is Again:
             self._again(action)
         elif type(action) is Record:
+            if action.kind == "signal":
+                self.hurry()
             self._disk.put((time.time(), action))
             self._console.put(action)
+
+    def hurry(self) -> None:
+        """The user wants an end: from now on a screen that takes nothing for two seconds is not waited for."""
+        if not self.hurried.is_set():
+            self.hurried.set()
+            threading.Thread(target=self._watch_screen, name="meshrun-hurry", daemon=True).start()
+
+    def _watch_screen(self) -> None:
+        # Without this a full window would keep the agents from sending the rest of their output, and from ending.
+        moved = -1
+        while moved != (moved := self._console.moved):
+            time.sleep(STOPPED_STALL_S)
+        self._settled.forget_screen()
 
     def finish(self, result: RunResult) -> dict[str, Any]:
         """Store and show what is left, write summary.json (returned), and the last block to stderr.
 
-        Waits for a slow reader; gives up only if the run was stopped and nothing moves for two seconds."""
-        stopped = result.outcome is Outcome.STOPPED
+        Waits for a slow reader; gives up only if the run was stopped (or `hurry` was called, also by a signal handler
+        meanwhile) and nothing moves for two seconds."""
+        if result.outcome is Outcome.STOPPED:
+            self.hurried.set()
         stored = self._disk.finish(DISK_STALL_S)
         summary = make_summary(result, self._plan, self._job.run_id)
         tails: dict[int, Tail] = {}
@@ -113,7 +144,7 @@ class Report:
             self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
         files = files_of(self._job.log_dir, result.attempt)
         block = render_summary(result, self._plan, self._job.run_id, files, tails)
-        self._console.finish(to_bytes(block), STOPPED_STALL_S if stopped else None)
+        self._console.finish(to_bytes(block), STOPPED_STALL_S, self.hurried)
         if self._disk.error:
             raise self._disk.error
         return summary
@@ -122,7 +153,8 @@ class Report:
         try:
             self._directory.make()
         except InputError:
-            self._console.finish(b"", STOPPED_STALL_S)
+            self.hurried.set()
+            self._console.finish(b"", STOPPED_STALL_S, self.hurried)
             raise
 
     def _planned(self, action: Planned) -> None:

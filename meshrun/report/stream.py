@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -69,15 +70,19 @@ class Console:
         """Queue one item; never blocks."""
         self._pump.put(item)
 
-    def finish(self, last: bytes, stall_s: float | None) -> None:
-        """Show all, then unfinished lines, then `last` on stderr; gives up when nothing moved for `stall_s`.
+    @property
+    def moved(self) -> int:
+        """Rises whenever something got through to the screen."""
+        return self._pump.moved
 
-        Raises whatever went wrong in the thread."""
-        if self._pump.finish(stall_s):
-            self._end(last, None if stall_s is None else int(stall_s * 1000))
+    def finish(self, last: bytes, stall_s: float, hurried: threading.Event) -> None:
+        """Show all, then unfinished lines, then `last` on stderr; once `hurried` is set, gives up when nothing moves
+        for `stall_s`. Raises whatever went wrong in the thread."""
+        if self._pump.finish(stall_s, hurried):
+            self._end(last, int(stall_s * 1000) if hurried.is_set() else None)
         else:
             # The thread hangs in a write, most likely to stdout; stderr may still have a reader.
-            self._try_write(STDERR, self._words(last), int((stall_s or 0) * 1000))
+            self._try_write(STDERR, self._words(last), int(stall_s * 1000))
         if self._pump.error:
             raise self._pump.error
 

@@ -8,7 +8,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Generic, TypeVar
@@ -70,14 +70,22 @@ def _read_batch(inbox: queue.SimpleQueue[Event], timeout_s: float | None) -> Ite
         return
 
 
-@contextmanager
-def install_signals(inbox: queue.SimpleQueue[Event]) -> Iterator[None]:
-    """While inside, SIGINT, SIGTERM and SIGHUP become `Signalled` events. SIGHUP stays ignored if it is (nohup).
+def install_signals(inbox: queue.SimpleQueue[Event]) -> AbstractContextManager[None]:
+    """While inside, SIGINT, SIGTERM and SIGHUP become `Signalled` events.
 
-    Main thread only. `SimpleQueue.put` is reentrant, so a handler may call it while the loop is inside `get`."""
+    `SimpleQueue.put` is reentrant, so a handler may call it while the loop is inside `get`."""
+    return catch_signals(lambda number: inbox.put(Signalled(number)))
+
+
+@contextmanager
+def catch_signals(act: Callable[[int], None], ignore_after: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """While inside, SIGINT, SIGTERM and SIGHUP call `act`. SIGHUP stays ignored if it is (nohup). Main thread only.
+
+    Then the old handlers are back, or with `ignore_after` none: an exit that a first signal has caused is under way,
+    and a second one, as a double Ctrl-C gives, must not change its code."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        inbox.put(Signalled(number))
+        act(number)
 
     wanted = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -86,5 +94,6 @@ def install_signals(inbox: queue.SimpleQueue[Event]) -> Iterator[None]:
     try:
         yield
     finally:
+        ignored = ignore_after()
         for number, old in before.items():
-            signal.signal(number, old if old is not None else signal.SIG_DFL)
+            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL if old is None else old)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from meshrun import wire
 from meshrun.worker import child
@@ -43,7 +43,7 @@ def serve(line: Line, preload: Sequence[str]) -> Job | None:
         elif isinstance(message, wire.ForkStore):
             _fork_store(line, agent, message, keep)
         elif isinstance(message, wire.Fork) and order is not None:
-            job = _fork_worker(line, agent, order, message, keep)
+            job = _fork_workers(line, agent, order, [message, *line.receive_more(wire.Fork)], keep)
             if job is not None:
                 return job
     return None
@@ -98,64 +98,83 @@ def _in_bad_fork() -> bool:
     return any(check() for check in checks if check is not None)
 
 
-def fork_for_agent(agent: int) -> int:
-    """Fork a child of the agent, not of this process: 0 in it, its pid here. Raises OSError if that is impossible.
+def fork_for_agent(agent: int, count: int = 1) -> tuple[int, tuple[int, ...]]:
+    """Fork `count` children of the agent, not of this process: (its number, ()) in each, (-1, their pids) here.
 
-    An intermediate process forks it and leaves; the agent is the subreaper that inherits it."""
+    One intermediate process forks them all and leaves; the agent is the subreaper that inherits them. A fork of a
+    process that has imported torch costs 10 ms, so that the intermediate is shared. Ends this process if the kernel
+    refuses."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    first = os.fork()
+    try:
+        first = os.fork()
+    except OSError:
+        _refuse()
     if first == 0:
         middle = os.getpid()
-        _fork_again(writing)
+        number = _fork_again(writing, count)
         child.wait_for_parent(agent, middle)
-        return 0
+        return number, ()
     os.close(writing)
-    answer = os.read(reading, 32)
-    os.close(reading)
+    with open(reading) as answer:
+        pids = tuple(int(text) for text in answer.read().split())
     os.waitpid(first, 0)
-    if not answer:
-        raise OSError("the kernel refused to fork a worker")
-    return int(answer)
+    if len(pids) < count:
+        _refuse()
+    return -1, pids
 
 
-def _fork_again(writing: int) -> None:
-    """In the intermediate process: returns in the worker only; the intermediate tells its pid and leaves."""
+def _refuse() -> NoReturn:
+    """No process can be had (a limit of the user or the container): the agent reports these words and ends the run."""
+    print(
+        "meshrun: the kernel refused to fork a worker (see ulimit -u and the container's pids limit)", file=sys.stderr
+    )
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _fork_again(writing: int, count: int) -> int:
+    """In the intermediate process: returns in the workers only, with their numbers; the intermediate tells their pids
+    and leaves."""
     try:
-        pid = os.fork()
-        if pid == 0:
-            return
-        os.write(writing, str(pid).encode())
+        for number in range(count):
+            pid = os.fork()
+            if pid == 0:
+                os.close(writing)
+                return number
+            os.write(writing, f"{pid}\n".encode())
     except OSError:
         os._exit(1)
     os._exit(0)
 
 
-def _fork_worker(line: Line, agent: int, order: wire.Order, fork: wire.Fork, keep: set[int]) -> Job | None:
-    stdout, stderr, own = fds = line.take_fds(3)
-    pid = fork_for_agent(agent)
-    if pid == 0:
+def _fork_workers(line: Line, agent: int, order: wire.Order, forks: Sequence[wire.Fork], keep: set[int]) -> Job | None:
+    given = [line.take_fds(3) for _ in forks]
+    number, pids = fork_for_agent(agent, len(forks))
+    if number >= 0:
+        stdout, stderr, own = given[number]
         child.own_session()
         child.die_with_parent(agent)
         child.default_signals()
         child.set_stdio(stdout, stderr)
         child.close_others({own, *keep})
-        return Job(order, fork, Line.of(own))
-    for fd in fds:
+        return Job(order, forks[number], Line.of(own))
+    for fd in (fd for fds in given for fd in fds):
         os.close(fd)
-    line.send(wire.Forked(fork.rank, pid))
+    for fork, pid in zip(forks, pids, strict=True):
+        line.send(wire.Forked(fork.rank, pid))
     return None
 
 
 def _fork_store(line: Line, agent: int, order: wire.ForkStore, keep: set[int]) -> None:
     (listening,) = line.take_fds(1)
-    pid = fork_for_agent(agent)
-    if pid == 0:
+    number, pids = fork_for_agent(agent)
+    if number >= 0:
         child.own_session()
         child.die_with_parent(agent)
         child.default_signals()
         child.close_others({listening, *keep})
         serve_store(order, listening)
     os.close(listening)
-    line.send(wire.Forked(-1, pid))
+    line.send(wire.Forked(-1, *pids))

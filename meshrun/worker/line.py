@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 from collections import deque
-from typing import Any
+from typing import Any, TypeVar
 
 from meshrun import wire
 
+T = TypeVar("T")
 _PIECE = 64 * 1024
 _MAX_FDS = 64
 
@@ -44,6 +46,18 @@ class Line:
                 return None
             self._messages.extend(self._decoder.feed(data))
         return self._messages.popleft()
+
+    def receive_more(self, kind: type[T]) -> list[T]:
+        """The messages of `kind` that have arrived already, in order, up to the first of another kind."""
+        found: list[T] = []
+        while self._messages or select.select([self._sock], [], [], 0)[0]:
+            message = self.receive()
+            if not isinstance(message, kind):
+                if message is not None:
+                    self._messages.appendleft(message)
+                break
+            found.append(message)
+        return found
 
     def take_fds(self, count: int) -> tuple[int, ...]:
         """The `count` descriptors that came with the message received last. Raises IndexError if there are fewer."""

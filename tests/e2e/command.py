@@ -46,7 +46,12 @@ class Command:
     """One meshrun command under way, in its own directory with its own run directory."""
 
     def __init__(
-        self, where: Path, *args: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+        self,
+        where: Path,
+        *args: str,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+        stdout: int = subprocess.PIPE,
     ) -> None:
         self.inside = prefix
         self.logs = where / f"runs{time.monotonic_ns()}"
@@ -56,7 +61,7 @@ class Command:
             cwd=where,
             env=ENVIRON | (env or {}),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
         )
 
@@ -71,7 +76,7 @@ class Command:
     @property
     def pid(self) -> int:
         """The command itself: `nsenter` into a pid namespace stays outside as its parent and passes no signal on."""
-        if not self.inside:
+        if "nsenter" not in self.inside:
             return self.process.pid
         (child,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(child)
@@ -87,7 +92,7 @@ class Command:
             self.signal(signal.SIGKILL)
             out, err = self.process.communicate()
             raise AssertionError(f"still running after {within_s} s:\n{out!r}\n{err!r}") from None
-        return Ended(self.process.returncode, out, err, self.logs)
+        return Ended(self.process.returncode, out or b"", err, self.logs)
 
 
 def run(where: Path, *args: str, **kwargs: Any) -> Ended:

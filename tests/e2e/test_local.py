@@ -131,3 +131,42 @@ def test_a_nested_run_is_a_run_of_its_own(tmp_path: Path) -> None:
     )
     ended = run(tmp_path, "--no-init", "outer.py")
     assert lines(ended.out)[-1].startswith("0 2"), ended
+
+
+def test_a_screen_that_takes_nothing_does_not_hold_up_an_interrupt(tmp_path: Path) -> None:
+    """A terminal that nobody reads: its buffer is full, the window is shut, the agents hold the rest of the output."""
+    text = (
+        "import pathlib\nfor i in range(200000): print(i, 'x' * 90)\npathlib.Path('ready').touch()\nwhile True: pass\n"
+    )
+    (tmp_path / "script.py").write_text(text)
+    ours, theirs = os.openpty()
+    command = Command(tmp_path, "--no-init", "script.py", stdout=theirs)
+    command.wait_for(tmp_path / "ready")
+    command.signal(signal.SIGINT)
+    ended = command.end(40)
+    os.close(theirs)
+    os.close(ours)
+    assert ended.code == 130, ended
+    assert ended.summary["outcome"] == "stopped"
+    kept = (ended.run_dir / "rank0.out").read_text().splitlines()
+    assert len(kept) == 200000 and kept[-1].startswith("199999 ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_same_signal_twice_at_once_changes_nothing(tmp_path: Path, number: int) -> None:
+    """A double Ctrl-C, or a terminal and a wrapper that both send it."""
+    command = Command(tmp_path, "--no-python", "sh", "-c", "touch ready; exec sleep 60")
+    command.wait_for(tmp_path / "ready")
+    while command.process.poll() is None:  # more of them, until the last moment
+        command.signal(number)
+    ended = command.end(20)
+    assert ended.code == 128 + number, ended
+    assert ended.summary["exit_code"] == 128 + number
+    assert "meshrun: " in ended.err
+
+
+def test_few_descriptors_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('here')")
+    limit = ("prlimit", "--nofile=100:100")
+    ended = run(tmp_path, "--nproc-per-node", "4", "--no-init", "script.py", prefix=limit)
+    assert (ended.code, len(ended.out.splitlines())) == (0, 4), ended

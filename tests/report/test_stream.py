@@ -94,7 +94,7 @@ def test_lines_go_to_their_stream_and_the_last_words_come_last(screen: Screen) -
     console.put(b"meshrun: a word\n")
     console.put(Record("exited", {"rank": 1}))
     console.put(Emit(0, 0, STDOUT, b"ial\n"))
-    console.finish(b"meshrun: rank 1 failed first\n", None)
+    console.finish(b"meshrun: rank 1 failed first\n", 2.0, threading.Event())
     screen.close()
     out, err = (reader.join() for reader in readers)
     assert out == b"[a:0 dp=0] one\n[a:0 dp=0] partial\n"
@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_reader_that_has_stopped(screen: Screen) -> None:
     for _ in range(10_000):  # far more than a pipe takes; this loop would hang if `put` waited
         console.put(Emit(0, 0, STDOUT, line))
     readers = [Reader(screen.out_read).start(), Reader(screen.err_read).start()]
-    console.finish(b"", None)
+    console.finish(b"", 2.0, threading.Event())
     screen.close()
     assert readers[0].join() == (b"[0] " + line) * 10_000
     assert screen.shown == {0: 1_000_000}
@@ -118,7 +118,9 @@ def test_the_last_words_come_though_stdout_is_never_read(screen: Screen) -> None
     err = Reader(screen.err_read).start()
     console = screen.open()
     console.put(Emit(0, 0, STDOUT, b"x\n" * 500_000))
-    console.finish(b"meshrun: stopped\n", 0.2)
+    hurried = threading.Event()
+    hurried.set()
+    console.finish(b"meshrun: stopped\n", 0.2, hurried)
     os.close(screen.err)
     assert err.join() == b"meshrun: stopped\n"
     Reader(screen.out_read).start()  # let the thread end
@@ -132,7 +134,7 @@ def test_a_reader_that_leaves_is_told_once_and_output_still_counts(screen: Scree
         console.put(Emit(1, 1, STDOUT, b"line\n"))
         console.put(Emit(1, 1, STDERR, b"kept\n"))
         screen.wait_for(10)
-    console.finish(b"end\n", None)
+    console.finish(b"end\n", 2.0, threading.Event())
     screen.close()
     assert screen.gone == 1 and screen.shown == {1: 30}
     assert err.join() == b"[1] kept\n" * 3 + b"end\n"
@@ -145,7 +147,7 @@ def test_nobody_reads_stderr(screen: Screen) -> None:
     console.put(Emit(0, 0, STDERR, b"lost\n"))
     screen.wait_for(5)
     console.put(Emit(0, 0, STDOUT, b"kept\n"))
-    console.finish(b"end\n", None)
+    console.finish(b"end\n", 2.0, threading.Event())
     screen.close()
     assert out.join() == b"[0] kept\n" and screen.gone == 0
 
@@ -156,7 +158,7 @@ def test_a_full_disk_behind_stdout_is_told_once(screen: Screen) -> None:
     console = Console(full, screen.err, screen.count, screen.note_gone)
     for _ in range(3):
         console.put(Emit(0, 0, STDOUT, b"line\n"))
-    console.finish(b"", None)
+    console.finish(b"", 2.0, threading.Event())
     os.close(full)
     screen.close()
     assert err.join() == b"meshrun: cannot write to stdout: No space left on device. The run goes on without it\n"
@@ -169,7 +171,7 @@ def test_a_descriptor_that_is_non_blocking(screen: Screen) -> None:
     console = screen.open()
     console.put(Emit(0, 0, STDOUT, b"x\n" * 300_000))
     readers[0].start()
-    console.finish(b"", None)
+    console.finish(b"", 2.0, threading.Event())
     screen.close()
     assert readers[0].join() == b"[0] x\n" * 300_000
 
@@ -178,7 +180,7 @@ def test_what_goes_wrong_in_the_thread_is_not_lost(screen: Screen) -> None:
     console = screen.open()
     console.put(Emit(0, 0, 7, b"no such stream\n"))
     with pytest.raises(KeyError):
-        console.finish(b"", None)
+        console.finish(b"", 2.0, threading.Event())
     assert screen.shown == {0: 15}
 
 
@@ -228,7 +230,7 @@ def test_the_status_area_stays_below_the_lines_and_goes_at_the_end(
         console.put(Emit(1, 1, STDERR, b"\r%d%%|##" % n))
     console.put(b"meshrun: odd \x1b[2J\n")
     console.put(Emit(1, 1, STDERR, b"\r100%|##\n"))
-    console.finish(b"meshrun: the end\n", None)
+    console.finish(b"meshrun: the end\n", 2.0, threading.Event())
     os.close(slave)
     rows = screen_after(reader.join())
     assert rows[:50] == [f"[a:0 dp=0] step {n}" for n in range(50)]

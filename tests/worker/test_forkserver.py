@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -194,3 +196,14 @@ def test_a_store_in_a_fresh_interpreter(bare: Player) -> None:
     process.kill()
     process.wait()
     line.close()
+
+
+def test_a_refused_fork_is_said_in_words() -> None:
+    code = (
+        "import os\nfrom meshrun.worker import forkserver\n"
+        "def refuse(): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "os.fork = refuse\nforkserver.fork_for_agent(os.getppid())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("meshrun: the kernel refused to fork") and "Traceback" not in ended.stderr
