@@ -170,7 +170,7 @@ class Report:
         files = files_of(self._job.log_dir, action.result.attempt)
         self._disk.put(action)
         self._console.put(action)
-        self._console.put(render_restart(action, self._plan, files).encode("utf-8", "surrogateescape"))
+        self._console.put(to_bytes(render_restart(action, self._plan, files)))
 
     def _note(self, note: Note) -> None:
         self._disk.put((time.time(), Record("note", {"level": note.level, "text": note.text})))
