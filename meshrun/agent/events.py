@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from meshrun.wire import Brief, OpenStore, TryAddresses
+from meshrun.wire import Brief, Exited, OpenStore, TryAddresses
 
 # Tuples, not dataclasses: an agent imports this on its way to its greeting, and forty dataclasses take 20 ms to make.
 
@@ -163,6 +163,14 @@ class Launch(NamedTuple):
     how: str
 
 
+class TellEnd(NamedTuple):
+    """Send `exited` (a failure of the worker's own) with its last words; first what it left in its error file."""
+
+    exited: Exited
+    at: float
+    recorded: bool  # it has told its exception itself: the error file says nothing new
+
+
 class SignalMain(NamedTuple):
     """Signal a worker's main process alone."""
 
@@ -248,6 +256,7 @@ Action = (
     | StoreStarted
     | CloseStore
     | Launch
+    | TellEnd
     | SignalMain
     | SignalWorker
     | EndTree

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
 from meshrun.agent import events as ev
-from meshrun.agent import netlink, probe, procs, reach, supervisor, variables
 from meshrun.agent.accelerators import find_mask_name
 from meshrun.agent.line import Line
 from meshrun.agent.oom import OomWatch
@@ -119,6 +119,15 @@ class Agent:
             self._line.send_last(action.message)
         else:
             self._line.send(action.message, action.at)
+
+    def _tell_end(self, action: ev.TellEnd) -> None:
+        exited = action.exited
+        said = self._workers.last_words(exited.rank)
+        raised = None if action.recorded else error_file.read(self._tmp, exited)
+        if raised is not None:
+            self._send(ev.Send(raised, action.at))
+        where = self._oom.describe() if exited.oom == "yes" else ""
+        self._send(ev.Send(replace(exited, said=said, oom_where=where), action.at))
 
     def _start_server(self, action: ev.StartServer) -> None:
         self._server.start(action.brief, self._server_env(action.brief))
@@ -249,6 +258,7 @@ _PERFORM: dict[type[Any], Callable[[Agent, Any], None]] = {
     ev.StoreStarted: lambda agent, action: agent._store.started(action.pid),
     ev.CloseStore: lambda agent, action: agent._store.close(),
     ev.Launch: Agent._launch,
+    ev.TellEnd: Agent._tell_end,
     ev.SignalMain: lambda agent, action: procs.send_signal(action.pid, action.signal),
     ev.SignalWorker: lambda agent, action: agent._trees.signal_worker(action.pid, action.signal),
     ev.EndTree: Agent._end_tree,

@@ -5,6 +5,7 @@ Called by: agent.loop, for each worker that SIGKILL ended."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from meshrun.agent.probe import find_cgroup
 
@@ -23,6 +24,14 @@ def _find_number(text: str, key: str) -> int | None:
         if name == key and value.strip().isdecimal():
             return int(value)
     return None
+
+
+def _render_bytes(count: int) -> str:
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:.3g} {units[0]}" if size < 1000 else f"{size:.0f} {units[0]}"
 
 
 class OomWatch:
@@ -68,6 +77,29 @@ class OomWatch:
         self._machine = None if self._machine is None else self._machine + 1
         return "yes"
 
+    def describe(self) -> str:
+        """Which limit was reached: that of the innermost cgroup that has met its own, else the machine's memory."""
+        for folder, limit, events, key in self._list_limits():
+            size = _read(f"{folder}/{limit}").strip()
+            text = _read(f"{folder}/{events}")
+            met = _find_number(text, key) if key else int(text) if text.strip().isdecimal() else 0
+            if size.isdecimal() and met:
+                return f"the limit of {_render_bytes(int(size))} of the cgroup {self._name(folder)}"
+        words = _read(f"{self._root}/proc/meminfo").split()
+        return f"the machine's memory of {_render_bytes(int(words[1]) * 1024)}" if len(words) > 1 else ""
+
+    def _list_limits(self) -> Iterator[tuple[str, str, str, str]]:
+        """Folder, file of the limit, and where it is counted that it was met, from our cgroup outwards; v2, then v1."""
+        mount = f"{self._root}/sys/fs/cgroup"
+        for folder in _outwards(find_cgroup(self._root), mount):
+            yield folder, "memory.max", "memory.events", "oom"
+        for path in self._files[1:]:
+            for folder in _outwards(path.rpartition("/")[0], f"{mount}/memory"):
+                yield folder, "memory.limit_in_bytes", "memory.failcnt", ""
+
+    def _name(self, folder: str) -> str:
+        return folder.removeprefix(f"{self._root}/sys/fs/cgroup").removeprefix("/memory") or "/"
+
     def _read_log(self) -> str | None:
         """The kernel's log, None if we may not read it. In a pid namespace it has other pids: of no use."""
         try:
@@ -77,6 +109,12 @@ class OomWatch:
         except OSError:
             return None
         return _drain(log)
+
+
+def _outwards(folder: str, mount: str) -> Iterator[str]:
+    while folder.startswith(mount):
+        yield folder
+        folder = folder.rpartition("/")[0]
 
 
 def _is_contained() -> bool:

@@ -93,6 +93,7 @@ class Worker:
     stage: Stage = Stage.WAITING
     pid: int = 0
     stopped: bool = False  # our SIGTERM or SIGKILL was sent
+    recorded: bool = False  # it has told its exception
     open: bool = False  # its output pipes
     kill_at: float | None = None  # it has ended, what it left gets SIGKILL then
 

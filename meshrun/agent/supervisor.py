@@ -35,6 +35,7 @@ from meshrun.wire import (
     Exited,
     Leave,
     OpenStore,
+    Raised,
     SignalWorkers,
     Spawned,
     Start,
@@ -222,6 +223,8 @@ def _start_failed(state: State, event: ev.StartFailed, now: float) -> Step:
 
 
 def _said(state: State, event: ev.Said, now: float) -> Step:
+    if isinstance(event.message, Raised):
+        state = change_worker(state, event.rank, recorded=True)
     return state, [ev.Send(replace(event.message, rank=event.rank, attempt=state.attempt), event.at)]
 
 
@@ -241,7 +244,9 @@ def _worker_ended(state: State, rank: int, event: ev.Reaped, now: float) -> Step
     number = ending.SIGKILL if state.killed else ending.SIGTERM
     state = change_worker(state, rank, stage=Stage.ENDED, kill_at=None if state.killed else now + state.grace_s)
     exited = Exited(rank, state.attempt, 0.0, event.exit_code, event.signal, event.oom, worker.stopped)
-    return state, [ev.Send(exited, event.at), ev.EndTree(rank, event.pid, number)]
+    failed = event.exit_code != 0 and not worker.stopped
+    told = ev.TellEnd(exited, event.at, worker.recorded) if failed else ev.Send(exited, event.at)
+    return state, [told, ev.EndTree(rank, event.pid, number)]
 
 
 def _store_started(state: State, pid: int, early: ev.Reaped | None) -> Step:

@@ -30,6 +30,11 @@ class NodeValues:
     mark: str
 
 
+def error_path(tmp: str, rank: int, attempt: int) -> str:
+    """Where `rank`'s `@record` writes its exception."""
+    return f"{tmp}/error{rank}-{attempt}.json"
+
+
 def expand(expression: str, login: Mapping[str, str]) -> str:
     """`$NAME` and `${NAME}` replaced from the node's login environment; a name that is not there gives nothing."""
     return _REFERENCE.sub(lambda found: login.get(found[1] or found[2], ""), expression)
@@ -111,7 +116,7 @@ def _elastic(brief: Brief, assign: Assign, slot: WorkerSlot, start: Start, node:
     values = {
         "TORCHELASTIC_RESTART_COUNT": str(start.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(assign.max_restarts),
-        "TORCHELASTIC_ERROR_FILE": f"{node.tmp}/error{slot.rank}-{start.attempt}.json",
+        "TORCHELASTIC_ERROR_FILE": error_path(node.tmp, slot.rank, start.attempt),
     }
     if brief.form != "program":
         values["TORCHELASTIC_USE_AGENT_STORE"] = "True"

@@ -15,11 +15,13 @@ from meshrun.agent.line import Line
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
 from meshrun.agent.services import ForkServer
-from meshrun.agent.spawn import start_process, start_role
+from meshrun.agent.spawn import start_process, start_role, to_text
 from meshrun.wire import STDERR, STDOUT, Fork, Order
 
 _PIPE_BYTES = 256 * 1024
 _PAUSE_S = 0.1
+_WORDS_BYTES = 8 * 1024  # of a worker's stderr, kept for the case that it ends without a record
+_WORDS_READS = 64
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 
 
@@ -29,6 +31,7 @@ class WorkerPipes:
     def __init__(self, reactor: Reactor, line: Line, deliver: Callable[[Event], None], rank: int) -> None:
         self._reactor, self._line, self._deliver, self._rank = reactor, line, deliver, rank
         self._streams: dict[int, int] = {}  # our fd → stream
+        self._words = b""
         self.link = Link(reactor, self._heard, lambda: None)
         self.outputs = (self._make_pipe(STDOUT), self._make_pipe(STDERR))
 
@@ -49,18 +52,33 @@ class WorkerPipes:
         self._deliver(Said(self._rank, message, self._reactor.now()))
 
     def _read(self, fd: int) -> None:
+        self._take(fd)
+
+    def _take(self, fd: int) -> bool:
+        """Take in one piece; False if there is none now."""
         if self._line.full:
             self._reactor.unwatch(fd)
             self._reactor.call_at(self._reactor.now() + _PAUSE_S, lambda: self._watch(fd))
-            return
+            return False
         try:
             data = os.read(fd, _PIPE_BYTES)
         except BlockingIOError:
-            return
-        if data:
-            self._line.put(self._rank, self._streams[fd], data)
-        else:
+            return False
+        if not data:
             self._close_stream(fd)
+            return False
+        self._line.put(self._rank, self._streams[fd], data)
+        if self._streams[fd] == STDERR:
+            self._words = (self._words + data[-_WORDS_BYTES:])[-_WORDS_BYTES:]
+        return True
+
+    def last_words(self) -> str:
+        """The end of its stderr, with what is still in the pipe: a process that has ended wrote all it had."""
+        for fd in [fd for fd, stream in self._streams.items() if stream == STDERR]:
+            reads = 0
+            while reads < _WORDS_READS and self._take(fd):
+                reads += 1
+        return to_text(self._words)
 
     def _close_stream(self, fd: int) -> None:
         self._reactor.unwatch(fd)
@@ -151,6 +169,10 @@ class Workers:
         """Take in what workers said before they ended, so that it is told before their end is."""
         for pipes in self._pipes.values():
             pipes.link.drain()
+
+    def last_words(self, rank: int) -> str:
+        """The end of what `rank` wrote to stderr."""
+        return self._pipes[rank].last_words() if rank in self._pipes else ""
 
     def close(self) -> None:
         """Forget this attempt's workers."""

@@ -23,7 +23,13 @@ _CONTROLS = re.compile(
     rb"|[\x00-\x08\x0a-\x1f\x7f]"
     rb"|\xc2[\x80-\x9f]"
 )
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _RESET = b"\x1b[0m"
+
+
+def to_bytes(text: str) -> bytes:
+    """Text as it was said: bytes that were no UTF-8 come back; a surrogate that stands for no byte is shown escaped."""
+    return _NO_BYTE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8", "surrogateescape")
 
 
 def make_prefix(worker: WorkerPlan) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 from meshrun.errors import InputError
 from meshrun.plan.describe import describe_plan
 from meshrun.plan.values import Plan
+from meshrun.report.lines import to_bytes
 from meshrun.report.pump import Pump
 from meshrun.report.show import check_show, parse_show, selects
 from meshrun.report.store import RunDirectory, files_of
@@ -143,7 +144,7 @@ class Report:
             self._warn(f"the disk of {self._job.log_dir} does not answer; its files are incomplete")
         files = files_of(self._job.log_dir, result.attempt)
         block = render_summary(result, self._plan, self._job.run_id, files, tails)
-        self._console.finish(block.encode("utf-8", "surrogateescape"), STOPPED_STALL_S, self.hurried)
+        self._console.finish(to_bytes(block), STOPPED_STALL_S, self.hurried)
         if self._disk.error:
             raise self._disk.error
         return summary
@@ -169,16 +170,16 @@ class Report:
         files = files_of(self._job.log_dir, action.result.attempt)
         self._disk.put(action)
         self._console.put(action)
-        self._console.put(render_restart(action, self._plan, files).encode("utf-8", "surrogateescape"))
+        self._console.put(to_bytes(render_restart(action, self._plan, files)))
 
     def _note(self, note: Note) -> None:
         self._disk.put((time.time(), Record("note", {"level": note.level, "text": note.text})))
         if note.level != "info" or not self._job.quiet:
             text = note.text if note.text.startswith("meshrun: ") else f"meshrun: {note.text}"
-            self._console.put(f"{text}\n".encode("utf-8", "surrogateescape"))
+            self._console.put(to_bytes(f"{text}\n"))
 
     def _warn(self, text: str) -> None:
-        self._console.put(f"meshrun: warning: {text}\n".encode("utf-8", "surrogateescape"))
+        self._console.put(to_bytes(f"meshrun: warning: {text}\n"))
 
     def _tails(self, first: Failure | None) -> dict[int, Tail]:
         if not first or not self._is_ours(first.node_rank):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from meshrun.errors import CauseKind
@@ -88,7 +89,11 @@ def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
         "signal": failure.signal or None,
         "signal_name": signal_name(failure.signal) if failure.signal else None,
         "oom": failure.oom or None,
+        "oom_where": failure.oom_where or None,
         "exception": exception,
+        "said": failure.said or None,
+        "cause": failure.cause or None,
+        "hint": failure.hint or None,
     }
 
 
@@ -155,7 +160,12 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     if first.signal == 9:
         lines.append(_field("killed", _OOM.get(first.oom, _OOM["unknown"])))
     lines += _render_exception(first)
-    lines += _render_tail(tails.get(first.rank, Tail()))
+    tail = tails.get(first.rank, Tail())
+    said = first.said if first.said not in "\n".join(tail.stderr) else ""
+    lines += ["  it said:", *_indent([said], 4)] if said else []
+    lines += [_field("cause", first.cause)] if first.cause else []
+    lines += [_field("hint", first.hint)] if first.hint else []
+    lines += _render_tail(Tail(tail.stdout, _leave_out(said, tail.stderr)))
     followed = [rank for rank in result.followed if rank != first.rank]
     if followed:
         lines.append(_field("followed", f"{_render_ranks(followed)} (failed or stopped after it)"))
@@ -196,6 +206,15 @@ def _render_exception(first: Failure) -> list[str]:
     if raised.file:
         lines.append(_field("at", f"{raised.file}:{raised.line}"))
     return [*lines, *_indent(raised.lines, 4)]
+
+
+def _leave_out(said: str, lines: Sequence[str]) -> Sequence[str]:
+    """The lines without those that `said` has shown; behind a crash's own report there are only more of its threads."""
+    shown = set(said.split("\n")) if said else set()
+    left = [line for line in lines if line not in shown]
+    if "Fatal Python error: " in said:
+        left = list(takewhile(lambda line: line not in shown, lines))
+    return left if any(map(str.strip, left)) else ()
 
 
 def _render_tail(tail: Tail) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 from meshrun.watch.values import Failure, RaisedException
+from meshrun.watch.words import find_place, read_words
 from meshrun.wire import Exited, Raised
 
 _BROKEN = r"connection closed|connection reset|broken pipe|connection refused|connectFullMesh|socket closed"
@@ -33,6 +34,16 @@ _STORE_GONE = re.compile(_BROKEN + r"|failed to recv|recvValue|sendBytes failed|
 _TORCH_NETWORK = frozenset({"DistNetworkError", "DistBackendError", "DistStoreError", "DistError"})
 
 
+# An abort by an exception of torch's network code, in a thread that nobody could catch it in.
+_TERMINATED = re.compile(
+    r"instance of '(?:c10d?::Dist\w*Error|gloo::\w+)'[\s\S]*(?:"
+    + _BROKEN
+    + r"|failed to recv|sendBytes failed|remote)",
+    re.IGNORECASE,
+)
+SIGABRT = 6
+
+
 def _is_torch_network(type_name: str) -> bool:
     module, _, name = type_name.rpartition(".")
     return name in _TORCH_NETWORK and module.startswith("torch")
@@ -49,11 +60,12 @@ def is_follower(exception: RaisedException) -> bool:
 
 def make_raised_failure(node: int, message: Raised, now: float) -> Failure:
     """The failure that an exception record tells of. `now`: when it came, on the launcher's clock."""
+    file, line = (message.file, message.line) if message.file else find_place(message.traceback)
     exception = RaisedException(
         type=message.type,
         message=message.message,
-        file=message.file,
-        line=message.line,
+        file=file,
+        line=line,
         lines=message.lines,
         traceback=message.traceback,
         phase=message.phase,
@@ -73,6 +85,9 @@ def make_exit_failure(node: int, message: Exited, now: float) -> Failure | None:
     """The failure that a worker's end is; None for exit code 0 and for an end that our own Stop brought about."""
     if message.stopped or not (message.exit_code or message.signal):
         return None
+    words = read_words(message.said)
+    # Exit code 1 is what Python returns for an uncaught exception; any other, and a signal, is the program's own.
+    exception = words.exception if message.exit_code == 1 and not message.signal else None
     return Failure(
         rank=message.rank,
         node_rank=node,
@@ -81,7 +96,16 @@ def make_exit_failure(node: int, message: Exited, now: float) -> Failure | None:
         exit_code=128 + message.signal if message.signal else message.exit_code,
         signal=message.signal,
         oom=message.oom,
+        oom_where=message.oom_where,
+        exception=exception,
+        said="" if exception else words.lifted,
+        follower=_is_following_end(message.signal, words.lifted),
     )
+
+
+def _is_following_end(signal: int, lifted: str) -> bool:
+    # C++ threads of gloo and torch abort on a broken connection; any other signal says something of its own.
+    return signal in (0, SIGABRT) and bool(_BETWEEN_RANKS.search(lifted) or _TERMINATED.search(lifted))
 
 
 def find_first(failures: Iterable[Failure]) -> Failure | None:

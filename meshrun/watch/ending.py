@@ -13,6 +13,7 @@ from meshrun.watch import restarts
 from meshrun.watch.blame import find_first
 from meshrun.watch.model import Halt, State, Step
 from meshrun.watch.phases import Link, Phase, Timer, Turn
+from meshrun.watch.recognise import name_early
 from meshrun.watch.values import Close, Failure, Finish, NodeCause, Note, Outcome, RunResult, Send
 from meshrun.watch.verdict import describe_result
 
@@ -231,10 +232,16 @@ def judge(state: State) -> RunResult:
         return _result(state, halt.outcome, halt.exit_code, reason=halt.reason)
     first = find_first(state.failures)
     if first is not None and _outranks_causes(first, state):
+        first = name_early(first, _ended_well(state))
         return _result(state, Outcome.FAILED, first.exit_code, first, restarts.explain_end(state))
     if state.causes:
         return _result(state, Outcome.LOST, EXIT_CLUSTER)
     return _result(state, Outcome.SUCCEEDED, EXIT_OK)
+
+
+def _ended_well(state: State) -> tuple[int, ...]:
+    """Ranks that ended with 0, not because they were stopped."""
+    return tuple(r for node in state.nodes for r in node.ranks if r not in node.alive | node.failed | node.stopped)
 
 
 def _outranks_causes(first: Failure, state: State) -> bool:

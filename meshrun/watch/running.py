@@ -13,8 +13,9 @@ from meshrun.plan.values import Plan
 from meshrun.spec.signals import signal_name
 from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run
-from meshrun.watch.model import Halt, Step, name_some, name_worker
+from meshrun.watch.model import Halt, State, Step, name_some, name_worker
 from meshrun.watch.phases import Link, Phase, Timer, Turn
+from meshrun.watch.recognise import explain
 from meshrun.watch.values import Failure, Note, Outcome, Send
 
 CAUSE_WAIT_S = 0.5  # how long a broken connection waits for the failure behind it (DESIGN §7)
@@ -86,12 +87,13 @@ def on_exited(step: Step, node: int, message: wire.Exited) -> None:
     step.set_node(node, alive=view.alive - {rank}, stopped=stopped)
     failure = None if rank in view.failed else make_exit_failure(node, message, step.now)
     if failure is not None:
-        _fail(step, node, failure)
+        _fail(step, node, failure, message.said)
     _mark_ready(step, node, rank)
 
 
-def _fail(step: Step, node: int, failure: Failure) -> None:
+def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
     state = step.state
+    failure = explain(failure, said, step.host(node), _name_python(state, node))
     if failure.when > state.stop_at and failure.exception is not None and state.failures:
         # Raised after our Stop went out (a SIGTERM handler that raises): a consequence, never the cause.
         failure = replace(failure, follower=True)
@@ -103,6 +105,12 @@ def _fail(step: Step, node: int, failure: Failure) -> None:
         _stop_for(step, failure)
     elif not step.has_timer(Timer.CAUSE):
         step.set_timer(Timer.CAUSE, step.now + CAUSE_WAIT_S)
+
+
+def _name_python(state: State, node: int) -> str:
+    """The interpreter of that node's workers; a program that is no script chooses its own."""
+    facts = state.nodes[node].facts
+    return facts.executable if facts and state.job.form != "program" else ""
 
 
 def _stop_for(step: Step, failure: Failure) -> None:

@@ -143,6 +143,10 @@ class Failure:
     oom: str = ""
     exception: RaisedException | None = None
     follower: bool = False  # a broken connection to a peer: ranks below any other failure
+    oom_where: str = ""  # with oom "yes": which limit was reached
+    said: str = ""  # of an end without a record: the stack or traceback that stands at the end of its stderr
+    cause: str = ""  # in a few words, if it is one that we know
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

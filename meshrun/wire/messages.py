@@ -278,6 +278,8 @@ class Exited:
     signal: int
     oom: str  # for SIGKILL: "yes" | "no" | "unknown"; "" otherwise
     stopped: bool  # our own SIGTERM or SIGKILL had been sent before
+    oom_where: str = ""  # with oom "yes": which limit was reached
+    said: str = ""  # the end of its stderr, if it failed on its own (bounded)
 
 
 @message

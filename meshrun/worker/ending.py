@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from types import ModuleType
 from typing import NoReturn
 
@@ -57,10 +58,28 @@ def _report(session: Session | None, error: BaseException, phase: str, code: int
     if session is None:
         return
     _spare_from_stop()
-    raised = record.make_raised(error, session.place.rank, session.order.attempt, phase, code)
-    if session.line is not None:
-        session.line.tell(raised)
-    record.write_error_file(raised)
+    with _undisturbed():
+        raised = record.make_raised(error, session.place.rank, session.order.attempt, phase, code)
+        if session.line is not None:
+            session.line.tell(raised)
+        record.write_error_file(raised)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No signal handler of the user's for the moment of the record: one that raises, as DataLoader's for SIGCHLD does
+    just when a worker of its has died, would tear the record apart."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    theirs = {number: handler for number, handler in handlers.items() if callable(handler)}
+    with contextlib.suppress(ValueError):  # not the main thread: no handler runs in this one
+        for number in theirs:
+            signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            for number, handler in theirs.items():
+                signal.signal(number, handler)
 
 
 def _spare_from_stop() -> None:

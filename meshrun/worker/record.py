@@ -72,7 +72,7 @@ def make_raised(error: BaseException, rank: int, attempt: int, phase: str, exit_
 
 def type_name(cls: type[BaseException]) -> str:
     """As a traceback shows it: builtins and the script's own classes without their module."""
-    if cls.__module__ in ("builtins", "__main__"):
+    if cls.__module__ in ("builtins", "__main__") or not isinstance(cls.__module__, str):
         return cls.__qualname__
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -80,14 +80,14 @@ def type_name(cls: type[BaseException]) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error.msg) if isinstance(error, SyntaxError) else str(error)
-    except Exception as second:
+    except BaseException as second:  # a __str__ may do anything, also exit
         return f"<the message cannot be shown: {type(second).__name__}>"
 
 
 def _format(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception as second:
+    except BaseException as second:
         return f"<the traceback cannot be shown: {type(second).__name__}>"
 
 
@@ -101,7 +101,7 @@ def _bounded(text: str, limit: int, keep_end: bool = False) -> str:
 
 def _place(error: BaseException) -> tuple[str, int]:
     frames = [(tb.tb_frame.f_code.co_filename, lineno or 0) for tb, lineno in traceback_lines(error.__traceback__)]
-    if isinstance(error, SyntaxError) and error.filename and (not frames or not is_users(frames[-1][0])):
+    if isinstance(error, SyntaxError) and error.filename and (not frames or is_users(error.filename)):
         return error.filename, error.lineno or 0
     users = [frame for frame in frames if is_users(frame[0])]
     return (users or frames or [("", 0)])[-1]

@@ -24,9 +24,12 @@ def run(job: Job, bundle: str) -> NoReturn:
         ending.fail_init(error)
     job.line.tell(wire.Ready(session.place.rank, job.order.attempt, 0.0))
     try:
-        start_script()
-    except BaseException as error:
-        ending.end(error)
+        try:
+            start_script()
+        except BaseException as error:
+            ending.end(error)
+    except BaseException as late:  # a signal handler of the user's raised before the record of `error` was begun
+        ending.end(late)
     ending.end(None)
 
 

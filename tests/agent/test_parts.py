@@ -5,11 +5,13 @@ Called by: pytest."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshrun.agent import accelerators, installed, netlink, oom, procs, spool
+from meshrun import wire
+from meshrun.agent import accelerators, error_file, installed, netlink, oom, procs, spool
 
 # ---- spool ----
 
@@ -229,6 +232,67 @@ def test_the_counters_tell_who_killed(
     assert watch.judge(77) == verdict
     if verdict == "yes":
         assert watch.judge(78) == "no", "one kill explains one death"
+
+
+@pytest.mark.parametrize(
+    ("files", "where"),
+    [
+        (
+            {"job__memory.max": "268435456\n", "job__memory.events": "oom 2\noom_kill 1\n"},
+            "the limit of 256 MiB of the cgroup /job",
+        ),
+        ({"job__memory.max": "max\n", "job__memory.events": "oom 2\noom_kill 1\n"}, "the machine's memory of 15.6 GiB"),
+        ({"job__memory.max": "268435456\n", "job__memory.events": "oom 0\n"}, "the machine's memory of 15.6 GiB"),
+        (
+            {
+                "memory__slurm__step__memory.limit_in_bytes": "9223372036854771712\n",
+                "memory__slurm__step__memory.failcnt": "0\n",
+                "memory__slurm__memory.limit_in_bytes": "68719476736\n",
+                "memory__slurm__memory.failcnt": "31\n",
+            },
+            "the limit of 64 GiB of the cgroup /slurm",
+        ),
+    ],
+    ids=["its own", "no limit", "a limit that was not met", "version 1, of an outer one"],
+)
+def test_which_limit_was_reached(files: dict[str, str], where: str, tmp_path: Path) -> None:
+    texts = {f"sys__fs__cgroup__{name}": text for name, text in files.items()}
+    texts |= {"sys__fs__cgroup__job__cgroup.controllers": "memory\n", "proc__meminfo": "MemTotal: 16384000 kB\n"}
+    texts["proc__self__cgroup"] = "4:memory:/slurm/step\n0::/job\n"
+    assert oom.OomWatch(make_files(tmp_path, **texts)).describe() == where
+
+
+# ---- error files ----
+
+EXITED = wire.Exited(3, 1, 0.0, 5, 0, "", False)
+
+
+def read_error(folder: Path, text: str) -> wire.Raised | None:
+    (folder / "error3-1.json").write_text(text)
+    return error_file.read(str(folder), EXITED)
+
+
+def test_an_error_file_is_read_as_a_record(tmp_path: Path) -> None:
+    body = {"message": {"message": "ValueError: a: b", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1"}}}
+    raised = read_error(tmp_path, json.dumps(body))
+    assert raised is not None
+    assert (raised.rank, raised.attempt, raised.exit_code) == (3, 1, 5)
+    assert (raised.type, raised.message, raised.traceback) == ("ValueError", "a: b", "Traceback")
+
+
+def test_an_error_file_may_hold_a_bare_message(tmp_path: Path) -> None:
+    raised = read_error(tmp_path, '{"message": "signal 9"}')
+    assert raised is not None and (raised.type, raised.message) == ("signal 9", "")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"message": 3}', '{"message": {"message": "x"}}', "[" * 100_000])
+def test_anything_else_in_an_error_file_says_nothing(text: str, tmp_path: Path) -> None:
+    assert read_error(tmp_path, text) is None
+
+
+def test_another_attempts_error_file_is_not_read(tmp_path: Path) -> None:
+    assert read_error(tmp_path, '{"message": "old"}')
+    assert error_file.read(str(tmp_path), replace(EXITED, attempt=2)) is None
 
 
 # ---- processes ----

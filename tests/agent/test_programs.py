@@ -95,6 +95,33 @@ def test_exit_codes_and_signals_are_told_as_they_were(driver: Driver, tmp_path: 
     driver.expect(wire.Drained)
 
 
+def test_a_failure_comes_with_the_end_of_its_stderr_also_while_a_child_holds_it_open(
+    driver: Driver, tmp_path: Path
+) -> None:
+    driver.acking = False
+    start_shell(driver, tmp_path, "sleep 1000 & seq 1 20000 >&2; echo 'last words' >&2; exit 7", window_bytes=1000)
+    said = driver.expect(wire.Exited).said
+    assert said.endswith("19999\n20000\nlast words\n") and 4000 < len(said) <= 8192
+    driver.acking = True
+    driver.send(wire.Ack(100_000))
+    driver.expect(wire.Drained)
+
+
+def test_a_success_says_nothing(driver: Driver, tmp_path: Path) -> None:
+    start_shell(driver, tmp_path, "echo warning >&2")
+    assert driver.expect(wire.Exited).said == ""
+    driver.expect(wire.Drained)
+
+
+def test_torch_elastics_error_file_is_told_before_the_end(driver: Driver, tmp_path: Path) -> None:
+    body = '{"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "T", "timestamp": "1"}}}'
+    start_shell(driver, tmp_path, f"echo '{body}' > $TORCHELASTIC_ERROR_FILE; exit 5")
+    raised = driver.expect(wire.Raised)
+    assert (raised.type, raised.message, raised.exit_code) == ("ValueError", "x", 5)
+    assert driver.expect(wire.Exited).exit_code == 5
+    driver.expect(wire.Drained)
+
+
 def test_a_program_that_cannot_run_says_so_as_a_shell_would(driver: Driver, tmp_path: Path) -> None:
     driver.send(make_brief(tmp_path, "./nowhere"))
     assert driver.expect(wire.Facts).script_error == "missing"

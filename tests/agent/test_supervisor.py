@@ -61,7 +61,8 @@ def running(ranks: int = 2, brief: wire.Brief = BRIEF) -> Run:
 
 
 def sent(actions: list[Any], kind: type[Any]) -> list[Any]:
-    return [action.message for action in actions if type(action) is ev.Send and isinstance(action.message, kind)]
+    messages = [a.exited if type(a) is ev.TellEnd else a.message for a in actions if type(a) in (ev.Send, ev.TellEnd)]
+    return [message for message in messages if isinstance(message, kind)]
 
 
 def of(actions: list[Any], kind: type[Any]) -> list[Any]:
@@ -310,6 +311,30 @@ def test_after_the_line_is_lost_the_agent_is_gone_within_the_graces(
         for action in actions:
             assert type(action) is not ev.Launch or state.phase is not Phase.GONE
     assert end_of(state, now, seed) <= now + 5.0 + 4.0
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "stopped", "raised", "told"),
+    [
+        (0, 0, False, False, None),
+        (3, 0, False, False, False),
+        (1, 0, False, True, True),
+        (139, 11, False, False, False),
+        (143, 15, True, False, None),
+    ],
+)
+def test_a_failure_of_its_own_is_told_with_its_last_words(
+    code: int, number: int, stopped: bool, raised: bool, told: bool | None
+) -> None:
+    """None: a plain message; else whether its exception is known already, so that no error file is read."""
+    run = running(2)
+    if raised:
+        run.do(ev.Said(0, wire.Raised(0, 0, 0.0, "script", "E", "", "", 0, (), "", 1), 1.5))
+    if stopped:
+        run.hear(wire.Stop(5.0, "test"))
+    actions = run.do(ended(100, code, number))
+    assert [action.recorded for action in of(actions, ev.TellEnd)] == ([] if told is None else [told])
+    assert len(sent(actions, wire.Exited)) == 1
 
 
 def test_a_signal_for_the_workers_goes_to_their_main_processes_while_they_run() -> None:

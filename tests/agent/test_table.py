@@ -22,8 +22,9 @@ def draw() -> str:
     return "\n".join(lines)
 
 
-def test_architecture_shows_the_table() -> None:
-    assert draw() in (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/explanation/how-a-run-ends.md"])
+def test_the_pages_show_the_table(page: str) -> None:
+    assert draw() in (Path(__file__).parents[2] / page).read_text()
 
 
 def test_every_phase_can_be_reached_and_ends() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,14 @@ SILENT = NodeCause(0, "gpu01", Cause(CauseKind.LOST, "nothing heard for 10 s"))
 BARE = RaisedException("KeyboardInterrupt", "", "", 0)
 LONG = RaisedException("RuntimeError", "\n".join(f"missing key {n}" for n in range(30)), "/w/t.py", 3)
 
+STACK = (
+    'Fatal Python error: Segmentation fault\nCurrent thread 0x1 (most recent call first):\n  File "t.py", line 3 in f'
+)
+CRASHED = replace(failure("signal", 139, 11), said=STACK, cause="native code crashed", hint="see the stack")
+
 RESULTS = {
+    "crash": failed(CRASHED),
+    "crash-behind-words": failed(CRASHED),
     "exception": failed(failure("exception", 1, exception=RAISED)),
     "exception-long": failed(failure("exception", 1, exception=LONG)),
     "exception-without-message": failed(
@@ -93,7 +101,13 @@ RESULTS = {
     "succeeded-left": RunResult(Outcome.SUCCEEDED, 0, left=((0, "4711 python D"),)),
     "nothing-known": RunResult(Outcome.LOST, 125),
 }
-TAILS = {"exception": {5: TAIL}, "exit": {5: Tail(stdout=("bye",))}, "segv": {5: Tail()}}
+CRASH_TAIL = Tail(stderr=("step 7", *STACK.split("\n"), "", "Thread 0x2 (most recent call first):", "  ..."))
+TAILS = {
+    "exception": {5: TAIL},
+    "crash-behind-words": {5: CRASH_TAIL},
+    "exit": {5: Tail(stdout=("bye",))},
+    "segv": {5: Tail()},
+}
 
 
 def check_golden(name: str, text: str) -> None:
@@ -145,7 +159,11 @@ def test_summary_of_a_failure() -> None:
         "signal": None,
         "signal_name": None,
         "oom": None,
+        "oom_where": None,
         "exception": {"type": "my.pkg.BadBatch", "message": RAISED.message, "file": "/w/train.py", "line": 42},
+        "said": None,
+        "cause": None,
+        "hint": None,
     }
     assert summary["followed"] == [0, 1, 2, 3, 4, 6, 7]
 

@@ -59,8 +59,8 @@ def raised(rank, message="boom", type="ValueError", age_s=0.0, exit_code=1, phas
     return wire.Raised(rank, attempt, age_s, phase, type, message, "train.py", 3, (), traceback, exit_code)
 
 
-def exited(rank, exit_code=0, signal=0, stopped=False, age_s=0.0, oom="", attempt=0):
-    return wire.Exited(rank, attempt, age_s, exit_code, signal, oom, stopped)
+def exited(rank, exit_code=0, signal=0, stopped=False, age_s=0.0, oom="", said="", attempt=0):
+    return wire.Exited(rank, attempt, age_s, exit_code, signal, oom, stopped, said=said)
 
 
 def gloo(rank, age_s=0.0):

@@ -83,6 +83,39 @@ def test_order_of_failures():
     assert find_first([]) is None
 
 
+GLOO_ABORT = (
+    f"terminate called after throwing an instance of 'gloo::IoException'\n  what():  {PAIR} Connection closed by peer\n"
+)
+C10D_ABORT = "terminate called after throwing an instance of 'c10::DistNetworkError'\n  what():  Broken pipe\n"
+GLOO_TRACE = (
+    f'Traceback (most recent call last):\n  File "t.py", line 3\nRuntimeError: {PAIR} Connection closed by peer\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "said", "follower"),
+    [
+        ({"signal": 6}, GLOO_ABORT, True),
+        ({"signal": 6}, C10D_ABORT + "Fatal Python error: Aborted\n", True),
+        ({"signal": 6}, "terminate called after throwing an instance of 'std::bad_alloc'\n", False),
+        ({"signal": 6}, "", False),
+        ({"signal": 11}, GLOO_ABORT, False),
+        ({"exit_code": 1}, GLOO_TRACE, True),
+        ({"exit_code": 3}, GLOO_TRACE, True),
+        ({"exit_code": 1}, f"{PAIR} Connection closed by peer\nnow something else\n", False),
+    ],
+)
+def test_an_end_without_a_record_follows_by_its_last_words(how, said, follower):
+    assert make_exit_failure(0, exited(1, said=said, **how), 1.0).follower is follower
+
+
+def test_a_program_whose_stderr_ends_in_a_traceback_has_that_exception():
+    found = make_exit_failure(0, exited(1, 1, said=GLOO_TRACE), 1.0)
+    assert (found.kind, found.exception.type, found.exception.line, found.said) == ("exit", "RuntimeError", 3, "")
+    other = make_exit_failure(0, exited(1, 7, said=GLOO_TRACE), 1.0)
+    assert other.exception is None and "RuntimeError" in other.said
+
+
 @pytest.mark.parametrize("message", [exited(0), exited(0, signal=15, stopped=True), exited(0, 1, stopped=True)])
 def test_ends_that_are_no_failure(message):
     assert make_exit_failure(0, message, 1.0) is None

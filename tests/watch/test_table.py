@@ -1,4 +1,4 @@
-"""Owns: that ARCHITECTURE.md shows the state tables as the code has them.
+"""Owns: that ARCHITECTURE.md and the explanation show the state tables as the code has them.
 Must not: test behaviour.
 Called by: pytest."""
 
@@ -12,11 +12,12 @@ from meshrun.watch.state import _TIMERS, begin
 from meshrun.watch.table import render_table
 from tests.watch.history import make_job
 
-ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+ROOT = Path(__file__).parents[2]
 
 
-def test_architecture_shows_the_code():
-    assert f"```\n{render_table()}\n```" in ARCHITECTURE.read_text(), "put `python -m meshrun.watch.table` there"
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/explanation/how-a-run-ends.md"])
+def test_the_pages_show_the_code(page):
+    assert f"```\n{render_table()}\n```" in (ROOT / page).read_text(), "put `python -m meshrun.watch.table` there"
 
 
 def test_every_phase_is_reached_and_every_one_but_the_last_is_left():

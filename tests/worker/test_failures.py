@@ -117,6 +117,24 @@ def test_nothing_holds_a_failed_worker_beyond_the_bound(bare: Player, text: str)
     assert one(bare, text, exit_bound_s=0.2).code == 1
 
 
+def test_a_signal_handler_that_raises_does_not_tear_the_record_apart(bare: Player) -> None:
+    """As DataLoader's for SIGCHLD may, at any moment; it is the user's again when excepthook runs."""
+    text = """
+        import signal
+        def handler(*_): raise RuntimeError("from the handler")
+        class Slow(Exception):
+            def __str__(self):
+                signal.raise_signal(signal.SIGCHLD)
+                return "its own words"
+        signal.signal(signal.SIGCHLD, handler)
+        raise Slow
+        """
+    end = one(bare, text)
+    assert (end.raised.type, end.raised.message, end.code) == ("Slow", "its own words", 1)
+    assert "Slow: its own words" in end.raised.traceback
+    assert "Slow: <exception str() failed>" in end.err
+
+
 def test_files_are_flushed_after_a_failure(bare: Player) -> None:
     path = bare.tmp / "log.txt"
     one(bare, f"log = open({str(path)!r}, 'w')\nlog.write('last words')\n1 / 0")
