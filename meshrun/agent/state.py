@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from meshrun.agent.events import Action, Reaped
+from meshrun.agent.events import Action, Reaped, Said
 from meshrun.wire import Assign, Brief, OpenStore, Start
 
 # Before the Brief has said how long the launcher may be silent.
@@ -115,7 +115,7 @@ class State:
     store_pid: int = 0
     store_request: OpenStore | None = None
     workers: tuple[Worker, ...] = ()
-    early: tuple[Reaped, ...] = ()  # children that ended before their pid was known to us
+    early: tuple[Reaped | Said, ...] = ()  # ends and words of children whose pid we have not been told yet
     line_open: bool = True
     leaving: bool = False
     signalled: bool = False

@@ -198,7 +198,7 @@ def _server_lost(state: State, event: ev.ServerLost, now: float) -> Step:
 
 
 def _started(state: State, event: ev.Started, now: float) -> Step:
-    early = next((reaped for reaped in state.early if reaped.pid == event.pid), None)
+    early = next((e for e in state.early if isinstance(e, ev.Reaped) and e.pid == event.pid), None)
     if event.rank == ev.STORE:
         return _store_started(state, event.pid, early)
     if not any(w.rank == event.rank and w.stage is Stage.LAUNCHED for w in state.workers):
@@ -208,6 +208,9 @@ def _started(state: State, event: ev.Started, now: float) -> Step:
     if state.phase is Phase.STOPPING:
         actions.append(ev.SignalWorker(event.pid, ending.SIGKILL if state.killed else ending.SIGTERM))
         state = change_worker(state, event.rank, stopped=True)
+    for said in [e for e in state.early if isinstance(e, ev.Said) and e.rank == event.rank]:
+        state, more = _said(state, said, now)
+        actions += more
     if early:
         state, more = _worker_ended(state, event.rank, early, now)
         actions += more
@@ -223,6 +226,9 @@ def _start_failed(state: State, event: ev.StartFailed, now: float) -> Step:
 
 
 def _said(state: State, event: ev.Said, now: float) -> Step:
+    """A worker's words wait until it is `Spawned`: the fork server says that on another socket, maybe later."""
+    if any(w.rank == event.rank and w.stage is Stage.LAUNCHED for w in state.workers):
+        return replace(state, early=(*state.early, event)), []
     if isinstance(event.message, Raised):
         state = change_worker(state, event.rank, recorded=True)
     return state, [ev.Send(replace(event.message, rank=event.rank, attempt=state.attempt), event.at)]

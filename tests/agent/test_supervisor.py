@@ -97,6 +97,17 @@ def test_the_fork_server_starts_with_the_brief_and_workers_wait_for_its_import()
     assert run.do(IMPORTED) == [ev.Launch("fork")]
 
 
+def test_what_a_worker_says_before_its_pid_is_known_is_told_after_it() -> None:
+    run = Run()
+    run.hear(SCRIPT, make_assign(2), START)
+    run.do(IMPORTED)
+    said = ev.Said(1, wire.Ready(1, 0, 0.0), 1.0)
+    assert run.do(said, ended(101)) == []
+    told = sent(run.do(ev.Started(1, 101, 1.0)), object)
+    assert [type(message) for message in told] == [wire.Spawned, wire.Ready, wire.Exited]
+    assert [type(message) for message in sent(run.do(ev.Started(0, 100, 1.0)), object)] == [wire.Spawned]
+
+
 @pytest.mark.parametrize(
     ("event", "word"),
     [(ev.FromServer(wire.Imported("2", 1.0, 9, "9 threads")), "9 threads"), (ev.ServerLost("signal 11"), "signal 11")],
