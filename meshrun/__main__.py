@@ -2,9 +2,7 @@
 Must not: do anything but call main.
 Called by: python."""
 
-import sys
-
 from meshrun.cli.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,9 +3,12 @@ Must not: import anything at the top; whatever is imported before `main` can be 
 Called by: the `meshrun` command and `python -m meshrun`."""
 
 
-def main() -> int:
-    """Import the program and run it. Returns its exit code."""
+def main() -> None:
+    """Import the program, run it, and leave with its exit code, without the interpreter's own teardown: 15 ms in which
+    a program that has ended still seems to run."""
+    import os
     import signal
+    import sys
 
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where a shell has it ignored (`&`)
     if handled:
@@ -14,4 +17,11 @@ def main() -> int:
 
     if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run()
+    code = run()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            pass  # nobody reads it any more
+    os._exit(code)

@@ -4,19 +4,15 @@ Called by: cli.main, and cli.run for `--dry-run` and for its check before anythi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 
 from meshrun.cli.files import write_stdout
 from meshrun.cli.request import Request, read_request
 from meshrun.errors import EXIT_OK, InputError, Problem
-from meshrun.plan.commands import render_commands
-from meshrun.plan.describe import describe_plan
 from meshrun.plan.masks import masked_devices
 from meshrun.plan.orders import asked_device
 from meshrun.plan.placement import devices_of, known_slots, make_plan
-from meshrun.plan.text import render_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
 from meshrun.spec.values import Host, Job
@@ -31,6 +27,12 @@ def plan(split: Split) -> int:
 
 def show_plan(request: Request) -> int:
     """Print the plan of a request that has been read."""
+    import json  # what only a plan needs; a run checks its plan here too and pays for none of it
+
+    from meshrun.plan.commands import render_commands
+    from meshrun.plan.describe import describe_plan
+    from meshrun.plan.text import render_plan
+
     placed = place(request.job)
     form = request.settings["format"]
     if form == "json":

@@ -5,7 +5,6 @@ Called by: cli.run, cli.plan."""
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -15,13 +14,9 @@ from typing import Any, TypeVar
 from meshrun.cli.files import read_text_file
 from meshrun.cli.script import read_script
 from meshrun.errors import InputError, Place, Problem
-from meshrun.launch.local import is_this_machine
 from meshrun.plan.environment import select_exports
 from meshrun.report.show import check_show, parse_show
 from meshrun.spec.argv import Split
-from meshrun.spec.envfile import parse_env_file
-from meshrun.spec.filters import filter_hosts
-from meshrun.spec.hostfile import parse_hostfile, parse_hosts
 from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings
@@ -64,7 +59,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     local = tuple(_is_local(settings, host) for host in hosts)
     cwd = current_directory()
     context = Context(
-        run_id=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
+        run_id=time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex(),
         cwd=cwd,
         python=sys.executable,
         local=local,
@@ -116,6 +111,11 @@ def read_hosts(settings: Settings) -> tuple[Host, ...]:
     if path is not None and text is not None:
         raise InputError("--hostfile and --hosts exclude each other")
     hosts: tuple[Host, ...] = (Host(os.uname().nodename),)
+    if not (path or text or settings["include"] or settings["exclude"] or settings["nodes"]):
+        return hosts  # nothing to parse: the common case on one machine pays for no parser
+    from meshrun.spec.filters import filter_hosts
+    from meshrun.spec.hostfile import parse_hostfile, parse_hosts
+
     if path is not None:
         hosts = parse_hostfile(read_text_file(path, "hostfile"), path)
     elif text is not None:
@@ -127,7 +127,11 @@ def _is_local(settings: Settings, host: Host) -> bool:
     """Without a list, or by hand, it is this machine; else its line decides, unless --launcher ssh does."""
     if settings["hostfile"] is None and settings["hosts"] is None:
         return True
-    return settings["launcher"] != "ssh" and is_this_machine(host, ssh_settings(settings))
+    if settings["launcher"] == "ssh":
+        return False
+    from meshrun.launch.local import is_this_machine
+
+    return is_this_machine(host, ssh_settings(settings))
 
 
 def read_mesh(settings: Settings) -> MeshSpec | None:
@@ -155,6 +159,8 @@ def read_env(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _read_env_file(path: str) -> dict[str, str]:
+    from meshrun.spec.envfile import parse_env_file
+
     return dict(parse_env_file(os.fsdecode(read_text_file(path, "env file")), path))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import shutil
 
 from meshrun.cli.files import SCRIPT_LIMIT, read_file
 from meshrun.errors import InputError, Place, Problem
@@ -56,8 +55,14 @@ def _hint(word: str) -> str:
         return f"if it is a mesh: --mesh {word}"
     if close := difflib.get_close_matches(word, _VERBS, 1, 0.7):
         return f"did you mean `meshrun {close[0]}`?"
-    if "/" not in word and shutil.which(word):
-        return f"--no-python runs the program {shutil.which(word)}"
+    if "/" not in word and (program := _find_program(word)):
+        return f"--no-python runs the program {program}"
     if "/" not in word and "." in word and not word.endswith(".py"):
         return f"if it is a module: -m {word}"
     return "a relative script is looked for in the working directory, or in --workdir"
+
+
+def _find_program(word: str) -> str | None:
+    import shutil  # it imports every archive format, and only this hint needs it
+
+    return shutil.which(word)

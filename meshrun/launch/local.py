@@ -16,7 +16,6 @@ from meshrun.errors import Cause, CauseKind
 from meshrun.launch.boot import COMMAND
 from meshrun.launch.channel import Channel, Deliver, Opener, Unreachable
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
-from meshrun.launch.ssh_files import read_target
 from meshrun.spec.values import Host, SshSettings
 
 _EXIT_WAIT_S = 5.0
@@ -132,6 +131,8 @@ def is_this_machine(host: Host, settings: SshSettings) -> bool:
     there). A jump host or proxy means SSH. Raises InputError for an ssh config that cannot be read."""
     if not _is_candidate(host.name):
         return False
+    from meshrun.launch.ssh_files import read_target
+
     target = read_target(host.name, host.user, host.port, settings)
     if target.proxy_jump or target.proxy_command or not (host.name == target.hostname or _is_ours(target.hostname)):
         return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from meshrun.wire.messages import message
+from meshrun.wire.messages import Message, message
 
 # A worker registers faulthandler for SIGRTMIN + this (free for users: Slurm and Lightning use USR1/USR2).
 STACKS_SIGNAL_OFFSET = 7
@@ -16,8 +16,8 @@ STACKS_SIGNAL_OFFSET = 7
 
 
 @message
-@dataclass(frozen=True, slots=True)
-class Order:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Order(Message):
     """What to run: the same for all workers of an attempt on a node. To the fork server and to each spawned worker."""
 
     form: str
@@ -36,8 +36,8 @@ class Order:
 
 
 @message
-@dataclass(frozen=True, slots=True)
-class Fork:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Fork(Message):
     """Fork one worker. With the frame travel three descriptors: stdout, stderr, its own socket."""
 
     rank: int
@@ -45,8 +45,8 @@ class Fork:
 
 
 @message
-@dataclass(frozen=True, slots=True)
-class ForkStore:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ForkStore(Message):
     """Fork the process that serves the store on the listening socket that travels with this frame."""
 
     world_size: int
@@ -54,8 +54,8 @@ class ForkStore:
 
 
 @message
-@dataclass(frozen=True, slots=True)
-class Forked:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Forked(Message):
     """The child's pid (rank -1: the store). It is a child of the agent by now."""
 
     rank: int
@@ -63,8 +63,8 @@ class Forked:
 
 
 @message
-@dataclass(frozen=True, slots=True)
-class Imported:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Imported(Message):
     """The fork server is ready. `problem`: why forking is not safe here ("" = safe); then the agent spawns instead."""
 
     torch: str
