@@ -44,7 +44,12 @@ class Problem:
             rest.append("    " + " " * (self.place.column - 1) + "^")
         if self.hint:
             rest.append(f"    hint: {self.hint}")
-        return "\n".join([head, *rest])
+        return _printable("\n".join([head, *rest]))
+
+
+def _printable(text: str) -> str:
+    """What a message quotes comes from files and command lines: no control character of theirs reaches a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
 class MeshrunError(Exception):

@@ -198,6 +198,12 @@ PIECES = st.sampled_from(
 )
 
 
+def test_a_control_character_is_never_repeated() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_hostfile(b":'\t'\n", "hosts")
+    assert "'?' after the colon is not a number" in str(caught.value)
+
+
 @settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=30).map("".join)))
 def test_any_text_gives_hosts_or_problems_with_places(text: str) -> None:
