@@ -10,6 +10,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import NamespaceCluster
 from tests.conftest import MakeCluster
 from tests.e2e.command import COMMAND, ENVIRON, Command, Ended, assert_nothing_left
@@ -164,3 +166,22 @@ def test_the_printed_commands_work_as_printed(make_cluster: MakeCluster, tmp_pat
         )
         for r in range(4)
     ]
+
+
+@pytest.mark.torch
+def test_a_mesh_across_nodes_by_hand(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    own = make_cluster(2, needs="namespaces")
+    assert isinstance(own, NamespaceCluster)
+    text = """
+import torch, torch.distributed as dist, meshrun
+x = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(x, group=meshrun.mesh().get_group("dp"))
+print(meshrun.coords(), int(x))
+"""
+    (tmp_path / "script.py").write_text(text)
+    nodes = Nodes(own, tmp_path, "--nproc-per-node", "2", "--mesh", "dp=2,tp=2", "script.py", ranks=(0, 1))
+    ends = nodes.end()
+    assert [ended.code for ended in ends] == [0, 0], ends
+    seen = sorted(line.split("] ", 1)[1] for ended in ends for line in ended.out.splitlines())
+    assert seen == [f"{{'dp': {dp}, 'tp': {tp}}} {2 * tp + 2}" for dp in (0, 1) for tp in (0, 1)]
+    assert_nothing_left(own)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.conftest import MakeCluster
 from tests.e2e.command import ENVIRON, ROOT, assert_nothing_left, on, run
 
 TRAIN = str(ROOT / "examples" / "train.py")
@@ -80,6 +81,41 @@ for dim in ("dp", "tp"):
     ]
     plan = json.loads((ended.run_dir / "plan.json").read_text())
     assert plan["mesh"]["crosses_nodes"] == {"dp": True, "tp": True}
+
+
+def test_the_address_is_measured_not_guessed(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Node 0's own name is its loopback (Debian's 127.0.1.1), and its first address is one that nobody reaches."""
+    own = make_cluster(2, needs="namespaces")
+    own.write(0, "/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 n0\n")
+    for argv in (
+        "ip link add decoy type veth peer name end",
+        "ip link set end up",
+        "ip addr add 10.1.2.3/24 dev decoy",
+        "ip link set decoy up",
+    ):
+        own.run(0, argv.split(), check=True)
+    text = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1)
+dist.all_reduce(x)
+print(int(x), os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"])
+"""
+    (tmp_path / "script.py").write_text(text)
+    ended = run(tmp_path, *on(own, tmp_path, hostfile="n0 slots=1\nn1 slots=1\n"), "script.py")
+    assert ended.code == 0, ended
+    assert {line.split("] ", 1)[1] for line in ended.out.splitlines()} == {f"2 {own.hosts[0].address} eth0"}
+
+
+def test_nodes_that_cannot_reach_each_other_are_named_within_seconds(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Node 1 has no way to node 0: who cannot reach whom, and why, instead of a hang of minutes."""
+    own = make_cluster(2, needs="namespaces")
+    own.run(1, ["ip", "route", "add", "unreachable", f"{own.hosts[0].address}/32"], check=True)
+    (tmp_path / "script.py").write_text("print('never here')")
+    ended = run(tmp_path, *on(own, tmp_path, hostfile="n0 slots=1\nn1 slots=1\n"), "--no-init", "script.py")
+    assert ended.code == 125, ended
+    assert own.hosts[0].address in ended.err and "n1" in ended.err and "n0" in ended.err, ended
+    assert ended.out == ""
 
 
 def test_a_failure_in_a_collective_names_the_cause_not_the_follower(cluster: Cluster, tmp_path: Path) -> None:
