@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.measure import MESHRUN, SCRIPTS, TORCHRUN, Row, environ, medians
 
 RANKS = 4
-LINES = 50_000
+LINES = 200_000
 WHOLE = re.compile(rb"line \d{7} of rank \d end\r?$", re.MULTILINE)
 
 

@@ -19,6 +19,7 @@ from meshrun.agent.spawn import start_process, start_role, to_text
 from meshrun.wire import STDERR, STDOUT, Fork, Order
 
 _PIPE_BYTES = 256 * 1024
+_REST_S = 0.001
 _PAUSE_S = 0.1
 _WORDS_BYTES = 8 * 1024  # of a worker's stderr, kept for the case that it ends without a record
 _WORDS_READS = 64
@@ -32,6 +33,7 @@ class WorkerPipes:
         self._reactor, self._line, self._deliver, self._rank = reactor, line, deliver, rank
         self._streams: dict[int, int] = {}  # our fd → stream
         self._words = b""
+        self._read_at: dict[int, float] = {}
         self.link = Link(reactor, self._heard, lambda: None)
         self.outputs = (self._make_pipe(STDOUT), self._make_pipe(STDERR))
 
@@ -52,7 +54,14 @@ class WorkerPipes:
         self._deliver(Said(self._rank, message, self._reactor.now()))
 
     def _read(self, fd: int) -> None:
+        """Take in a piece. A rank that prints line after line is looked at once a millisecond: a wake-up for each line
+        would cost it half of its core."""
         self._take(fd)
+        now = self._reactor.now()
+        if now - self._read_at.get(fd, 0.0) < _REST_S and fd in self._streams:
+            self._reactor.unwatch(fd)
+            self._reactor.call_at(now + _REST_S, lambda: self._watch(fd))
+        self._read_at[fd] = now
 
     def _take(self, fd: int) -> bool:
         """Take in one piece; False if there is none now."""
