@@ -61,11 +61,11 @@ def job(listed: Sequence[Host] = (Host("a"), Host("b")), **changes: Any) -> Job:
     base = Job(
         run_id="r1",
         form="script",
-        argv=("/work/train.py", "--lr", "1e-3"),
+        argv=("/data/train.py", "--lr", "1e-3"),
         hosts=tuple(listed),
         local=(False,) * len(listed),
-        workdir="/work",
+        workdir="/data",
         python="/usr/bin/python3",
-        log_dir="/work/meshrun-runs/r1",
+        log_dir="/data/meshrun-runs/r1",
     )
     return replace(base, **changes)

@@ -35,8 +35,8 @@ def kinds(changes: dict[str, Any], asked: dict[str, Any], first: dict[str, Any] 
         ({"torch": "2.12.0+cpu"}, {}, [CauseKind.TORCH_VERSION]),
         ({"torch": "2.12.0+cpu"}, {"init": "off"}, [CauseKind.TORCH_VERSION]),
         ({"torch": "2.12.0+cpu"}, {"form": "program"}, []),
-        ({"workdir_error": "/work: no such directory"}, {}, [CauseKind.NO_WORKDIR]),
-        ({"workdir_error": "/work: no such directory", "script_error": "missing"}, {}, [CauseKind.NO_WORKDIR]),
+        ({"workdir_error": "/data: no such directory"}, {}, [CauseKind.NO_WORKDIR]),
+        ({"workdir_error": "/data: no such directory", "script_error": "missing"}, {}, [CauseKind.NO_WORKDIR]),
         ({"script_error": "missing", "script_hash": ""}, {}, [CauseKind.SCRIPT]),
         ({"script_error": "unreadable: denied", "script_hash": ""}, {}, [CauseKind.SCRIPT]),
         ({"script_hash": "other"}, {}, [CauseKind.SCRIPT]),
@@ -72,18 +72,18 @@ def test_a_script_that_node_0_cannot_run_is_not_a_finding_of_the_others() -> Non
 def test_a_missing_script_is_bad_input() -> None:
     problem = check_script(job(), facts(script_error="missing"))
     assert problem is not None
-    assert "there is no script /work/train.py on a" in problem.message
+    assert "there is no script /data/train.py on a" in problem.message
     assert problem.hint == ""
 
 
 def test_a_syntax_error_has_its_place() -> None:
-    problem = check_script(job(), facts(script_error="invalid syntax", script_file="/work/train.py", script_line=7))
+    problem = check_script(job(), facts(script_error="invalid syntax", script_file="/data/train.py", script_line=7))
     assert problem is not None
-    assert problem.place == Place("/work/train.py", 7)
+    assert problem.place == Place("/data/train.py", 7)
     assert "does not compile under python 3.11.7: invalid syntax" in problem.message
 
 
-@pytest.mark.parametrize("argv", [("/work/hosts", "train.py"), ("/work/my.hostfile",), ("/work/cluster", "train.py")])
+@pytest.mark.parametrize("argv", [("/data/hosts", "train.py"), ("/data/my.hostfile",), ("/data/cluster", "train.py")])
 def test_a_script_that_looks_like_a_hostfile_gets_the_hint(argv: tuple[str, ...]) -> None:
     problem = check_script(job(argv=argv), facts(script_error="invalid syntax", script_file=argv[0], script_line=1))
     assert problem is not None

@@ -17,13 +17,13 @@ def test_a_brief_says_all_that_a_node_must_know_first() -> None:
     hosts = (Host("a"), Host("b", workdir="/other", devices=("1", "2"), env=(("X", "host"), ("Z", "z"))))
     asked = job(hosts, env=(("X", "job"), ("Y", "y")), env_remote=(("S", "$HOME"),), master_port=3000, grace_s=2.0)
     first, second = make_brief(asked, 0, 0), make_brief(asked, 1, 2)
-    assert (first.slots, first.devices, first.workdir, first.env) == (0, (), "/work", {"X": "job", "Y": "y"})
+    assert (first.slots, first.devices, first.workdir, first.env) == (0, (), "/data", {"X": "job", "Y": "y"})
     assert (first.offers, first.offer_port, first.check_script) == (True, 3000, True)
     assert (second.slots, second.devices, second.workdir) == (2, ("1", "2"), "/other")
     assert second.env == {"X": "host", "Y": "y", "Z": "z"}
     assert (second.offers, second.check_script) == (False, False)
     assert second.env_remote == {"S": "$HOME"}
-    assert second.argv == ("/work/train.py", "--lr", "1e-3")
+    assert second.argv == ("/data/train.py", "--lr", "1e-3")
     assert second.grace_s == 2.0
 
 
