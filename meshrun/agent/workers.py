@@ -32,6 +32,7 @@ class WorkerPipes:
         self._reactor, self._line, self._deliver, self._rank = reactor, line, deliver, rank
         self._streams: dict[int, int] = {}  # our fd → stream
         self._words = b""
+        self.wrote = False  # since somebody last asked `Workers.take_writers`
         self.link = Link(reactor, self._heard, lambda: None)
         self.outputs = (self._make_pipe(STDOUT), self._make_pipe(STDERR))
 
@@ -68,6 +69,7 @@ class WorkerPipes:
             self._close_stream(fd)
             return False
         self._line.put(self._rank, self._streams[fd], data)
+        self.wrote = True
         if self._streams[fd] == STDERR:
             self._words = (self._words + data[-_WORDS_BYTES:])[-_WORDS_BYTES:]
         return True
@@ -173,6 +175,13 @@ class Workers:
     def last_words(self, rank: int) -> str:
         """The end of what `rank` wrote to stderr."""
         return self._pipes[rank].last_words() if rank in self._pipes else ""
+
+    def take_writers(self) -> set[int]:
+        """The ranks that have written anything since the last call."""
+        writers = {rank for rank, pipes in self._pipes.items() if pipes.wrote}
+        for rank in writers:
+            self._pipes[rank].wrote = False
+        return writers
 
     def close(self) -> None:
         """Forget this attempt's workers."""

@@ -73,6 +73,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         grace_s=settings["grace"],
         time_limit_s=settings["time-limit"],
         signal_workers=parse_early_signal(settings["signal-workers"]) if settings["signal-workers"] else None,
+        hang_timeout_s=settings["hang-timeout"],
         max_restarts=settings["max-restarts"],
         show=settings["show"],
         quiet=settings["quiet"],

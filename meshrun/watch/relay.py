@@ -178,5 +178,5 @@ _FROM_OWN: dict[type[Any], Callable[[RelayStep, Any], None]] = {
     wire.Trouble: _on_trouble,
     wire.Bye: _on_bye,
     wire.Beat: _ignore,
-    **dict.fromkeys((wire.Facts, wire.Reached, wire.Drained, wire.Stacks), _forward_up),
+    **dict.fromkeys((wire.Facts, wire.Reached, wire.Drained, wire.Stacks, wire.Progress), _forward_up),
 }

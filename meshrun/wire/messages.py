@@ -95,6 +95,7 @@ class Assign(Message):
     workers: tuple[WorkerSlot, ...]
     max_restarts: int
     plan: dict[str, Any] = field(default_factory=dict)  # by hand: the whole plan as JSON, for that node's own report
+    progress_s: float = 0.0  # say `Progress` so often; 0: never
 
 
 @message
@@ -320,6 +321,15 @@ class Drained(Message):
 class Stacks(Message):
     rank: int
     text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Progress(Message):
+    """These local ranks have written output or used a processor since the last look. Not sent where none has."""
+
+    attempt: int
+    ranks: tuple[int, ...]
 
 
 @message
