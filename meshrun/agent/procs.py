@@ -58,7 +58,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def read_cpu_ticks(pid: int) -> int:
-    """Processor time of a process and of its children that have ended, in clock ticks; 0 if there is no such process."""
+    """Processor time in clock ticks of a process and of its children that have ended; 0 if there is none."""
     rest = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(b" ", 15)
     return sum(map(int, rest[11:15])) if len(rest) > 15 else 0
 

@@ -19,13 +19,17 @@ _HEAD = re.compile(r"(Current thread|Thread|Stack) .*most recent call first")
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python[0-9.]*/|^<frozen |bundle\.zip/meshrun/")
 # Names that say nothing: decorators and torch's own steps between a module's call and its forward.
 _WRAPPERS = frozenset(
-    "wrapper inner inner_func _fn _call_impl _wrapped_call_impl decorate_context adopted __call__".split()
+    ["wrapper", "inner", "inner_func", "_fn", "_call_impl", "_wrapped_call_impl", "decorate_context", "adopted"]
 )
 # Where a rank waits for others: whoever is elsewhere is the one that they wait for.
 _WAITS = re.compile(
     r"(all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|wait|recv|irecv|send|batch_isend|synchronize"
     r"|init_process_group|init_device_mesh|new_group|destroy_process_group|_rendezvous|join).*"
 )
+
+
+_OURS = re.compile(r"bundle\.zip/meshrun/|^<frozen |^<string>$")
+_COLLECTIVES = "/torch/distributed/distributed_c10d.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +71,26 @@ def find_main(text: str) -> str:
 
 
 def read_frames(text: str) -> list[Frame]:
-    """The frames of one stack, innermost first."""
+    """The frames of one stack, innermost first, without those of meshrun that called the script."""
     matches = map(_FRAME.match, text.split("\n"))
-    return [Frame(match["file"], match["line"], match["name"]) for match in matches if match]
+    frames = [Frame(match["file"], match["line"], match["name"]) for match in matches if match]
+    theirs = len(frames)
+    while theirs > 1 and _OURS.search(frames[theirs - 1].file):
+        theirs -= 1
+    return frames[:theirs]
 
 
 def describe(frames: Sequence[Frame]) -> tuple[str, bool]:
     """Where that is, by the innermost frame of the user's and what it called; and whether this is a wait for others."""
-    own = next((at for at, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), len(frames) - 1)
+    own = next((at for at, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), 0)
     mine = frames[own]
     place = f"{mine.file.rpartition('/')[2]}:{mine.line}"
     called = next((frame.name for frame in reversed(frames[:own]) if frame.name not in _WRAPPERS), "")
     if called:
-        return f"{called} ({place} in {mine.name})", bool(_WAITS.match(called))
-    return f"{mine.name} ({place})", False
+        collective = any(frame.file.endswith(_COLLECTIVES) for frame in frames[:own])
+        return f"{called} ({place} in {mine.name})", collective or bool(_WAITS.match(called))
+    # Without a frame of the user's (an installed module), the innermost of all must say it.
+    return f"{mine.name} ({place})", bool(_LIBRARY.search(mine.file) and _WAITS.match(mine.name))
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -91,7 +101,8 @@ def render_groups(stacks: Sequence[tuple[int, str]], plan: Plan | None) -> list[
     groups = group_stacks(stacks)
     lines = [f"  {_render_group(group, plan, at, len(groups))}" for at, group in enumerate(groups)]
     for group in groups:
-        frames = [line.strip() for line in group.text.split("\n")]
+        frames = [f'File "{f.file}", line {f.line} in {f.name}' for f in read_frames(group.text)]
+        frames = frames or group.text.split("\n")
         more = [f"... and {len(frames) - FRAMES} more frames"] if len(frames) > FRAMES else []
         of = "rank" if len(group.ranks) == 1 else "each of ranks"
         lines += [f"  stack of {of} {render_ranks(group.ranks)}:", *(f"    {line}" for line in frames[:FRAMES] + more)]

@@ -1,4 +1,4 @@
-"""Owns: a run in which nothing moves: the start deadline, `--hang-timeout`, and the stacks that say where every rank is.
+"""Owns: a run in which nothing moves: the start deadline, `--hang-timeout`, and the stacks that say where ranks are.
 Must not: do I/O or read a clock; say what the stacks mean (report does).
 Called by: watch.running, watch.state (messages and timers)."""
 
