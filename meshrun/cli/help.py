@@ -9,7 +9,8 @@ import click
 from meshrun.spec.options import GROUPS, OPTIONS, Kind, Option
 
 _USAGE = {
-    "run": "[OPTIONS] SCRIPT [ARGS]...\n       meshrun plan [OPTIONS] [SCRIPT]\n       meshrun ps | stacks [RUN] | stop [RUN]",
+    "run": "[OPTIONS] SCRIPT [ARGS]...\n       meshrun plan [OPTIONS] [SCRIPT]\n"
+    "       meshrun ps | stacks [RUN] | stop [RUN]",
     "plan": "[OPTIONS] [SCRIPT]",
     "ps": "[--log-dir DIR]",
     "stacks": "[--log-dir DIR] [RUN]",

@@ -79,7 +79,8 @@ def find_run(log_dir: str, named: str) -> Live:
         return live
     lives = find_live(log_dir)
     if len(lives) != 1:
-        raise InputError(Problem(f"{len(lives) or 'no'} live runs in {log_dir}: which one?", hint=_name_live(lives)))
+        what = f"{len(lives)} live runs are in {log_dir}: which one?" if lives else f"no live run is in {log_dir}"
+        raise InputError(Problem(what, hint=_name_live(lives)))
     return lives[0]
 
 

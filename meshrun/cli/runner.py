@@ -51,7 +51,7 @@ def serve_control(
 ) -> Iterator[Control | None]:
     """While inside, the run can be asked; where the run directory takes no socket, events.jsonl says why it cannot."""
     try:
-        control = Control(job, lambda: machine.state.phase.value, inbox.put)
+        control = Control(job, lambda: machine.state.doing, inbox.put)
     except OSError as error:
         report.perform(Record("control", {"error": error.strerror or str(error)}))
         yield None

@@ -95,6 +95,11 @@ class State:
     left: tuple[tuple[int, str], ...] = ()
     result: RunResult | None = None
 
+    @property
+    def doing(self) -> str:
+        """What the run does, for `meshrun ps`."""
+        return self.phase.value
+
 
 class Step:
     """The work on one event: the state as it becomes, the actions as they gather. Lives for one `advance`."""
