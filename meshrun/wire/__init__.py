@@ -4,6 +4,7 @@ Called by: launch, watch, agent, worker."""
 
 from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode
 from meshrun.wire.local import STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
+from meshrun.wire.looks import Dump, Progress, Stacks
 from meshrun.wire.messages import (
     MESSAGES,
     PROTOCOL,
@@ -15,21 +16,18 @@ from meshrun.wire.messages import (
     Brief,
     Bye,
     Drained,
-    Dump,
     Exited,
     Facts,
     Interrupted,
     Leave,
     OpenStore,
     Output,
-    Progress,
     Raised,
     Reached,
     Ready,
     Restart,
     SignalWorkers,
     Spawned,
-    Stacks,
     Start,
     Stop,
     StoreOpened,

@@ -160,14 +160,6 @@ class Restart(Message):
 
 @message
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dump(Message):
-    """Send the Python stacks of these local ranks' processes (empty: all), as `Stacks`."""
-
-    ranks: tuple[int, ...]
-
-
-@message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Ack(Message):
     """`count` bytes of output have been stored and shown; the window opens by as much."""
 
@@ -314,22 +306,6 @@ class Drained(Message):
     """All workers of this attempt and all their processes are gone, and every byte they wrote has been sent."""
 
     attempt: int
-
-
-@message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Stacks(Message):
-    rank: int
-    text: str
-
-
-@message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Progress(Message):
-    """These local ranks have written output or used a processor since the last look. Not sent where none has."""
-
-    attempt: int
-    ranks: tuple[int, ...]
 
 
 @message
