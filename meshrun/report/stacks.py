@@ -12,23 +12,23 @@ from typing import Any
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.report.show import render_ranks
 
+# Patterns are compiled at their first use: most runs show no stack, and all import this.
 FRAMES = 16  # of a stack that is shown
-_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>[0-9?]+) in (?P<name>.+)')
-_HEAD = re.compile(r"(Current thread|Thread|Stack) .*most recent call first")
+_FRAME = r'\s*File "(?P<file>.*)", line (?P<line>[0-9?]+) in (?P<name>.+)'
+_HEAD = r"(Current thread|Thread|Stack) .*most recent call first"
 # Not the user's: what is installed, the standard library, and meshrun's own frames around the script.
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python[0-9.]*/|^<frozen |bundle\.zip/meshrun/")
+_LIBRARY = r"/(site|dist)-packages/|/lib(64)?/python[0-9.]*/|^<frozen |bundle\.zip/meshrun/"
+# What stands around a script: whatever runs it.
+_OURS = r"bundle\.zip/meshrun/|^<frozen |^<string>$"
 # Names that say nothing: decorators and torch's own steps between a module's call and its forward.
 _WRAPPERS = frozenset(
     ["wrapper", "inner", "inner_func", "_fn", "_call_impl", "_wrapped_call_impl", "decorate_context", "adopted"]
 )
 # Where a rank waits for others: whoever is elsewhere is the one that they wait for.
-_WAITS = re.compile(
+_WAITS = (
     r"(all_|reduce|broadcast|gather|scatter|barrier|monitored_barrier|wait|recv|irecv|send|batch_isend|synchronize"
     r"|init_process_group|init_device_mesh|new_group|destroy_process_group|_rendezvous|join).*"
 )
-
-
-_OURS = re.compile(r"bundle\.zip/meshrun/|^<frozen |^<string>$")
 _COLLECTIVES = "/torch/distributed/distributed_c10d.py"
 
 
@@ -66,31 +66,31 @@ def group_stacks(stacks: Iterable[tuple[int, str]]) -> tuple[Group, ...]:
 def find_main(text: str) -> str:
     """The main thread's part of a dump of all threads: the last one, as the oldest comes last."""
     lines = text.rstrip().split("\n")
-    heads = [at for at, line in enumerate(lines) if _HEAD.match(line)]
+    heads = [at for at, line in enumerate(lines) if re.match(_HEAD, line)]
     return "\n".join(lines[heads[-1] + 1 :] if heads else lines)
 
 
 def read_frames(text: str) -> list[Frame]:
     """The frames of one stack, innermost first, without those of meshrun that called the script."""
-    matches = map(_FRAME.match, text.split("\n"))
+    matches = (re.match(_FRAME, line) for line in text.split("\n"))
     frames = [Frame(match["file"], match["line"], match["name"]) for match in matches if match]
     theirs = len(frames)
-    while theirs > 1 and _OURS.search(frames[theirs - 1].file):
+    while theirs > 1 and re.search(_OURS, frames[theirs - 1].file):
         theirs -= 1
     return frames[:theirs]
 
 
 def describe(frames: Sequence[Frame]) -> tuple[str, bool]:
     """Where that is, by the innermost frame of the user's and what it called; and whether this is a wait for others."""
-    own = next((at for at, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), 0)
+    own = next((at for at, frame in enumerate(frames) if not re.search(_LIBRARY, frame.file)), 0)
     mine = frames[own]
     place = f"{mine.file.rpartition('/')[2]}:{mine.line}"
     called = next((frame.name for frame in reversed(frames[:own]) if frame.name not in _WRAPPERS), "")
     if called:
         collective = any(frame.file.endswith(_COLLECTIVES) for frame in frames[:own])
-        return f"{called} ({place} in {mine.name})", collective or bool(_WAITS.match(called))
+        return f"{called} ({place} in {mine.name})", collective or bool(re.match(_WAITS, called))
     # Without a frame of the user's (an installed module), the innermost of all must say it.
-    return f"{mine.name} ({place})", bool(_LIBRARY.search(mine.file) and _WAITS.match(mine.name))
+    return f"{mine.name} ({place})", bool(re.search(_LIBRARY, mine.file) and re.match(_WAITS, mine.name))
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ steps = st.lists(st.tuples(waits, events), max_size=60)
 
 
 def begin_at(stage):
-    run = Run(make_job(NODES, SLOTS, time_limit_s=None))
+    run = Run(make_job(NODES, SLOTS, time_limit_s=None, hang_timeout_s=20.0))
     if stage == "began":
         run.at(0.0, Began())
     else:
