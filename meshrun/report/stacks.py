@@ -101,6 +101,8 @@ def render_groups(stacks: Sequence[tuple[int, str]], plan: Plan | None) -> list[
     groups = group_stacks(stacks)
     lines = [f"  {_render_group(group, plan, at, len(groups))}" for at, group in enumerate(groups)]
     for group in groups:
+        if group.where.startswith("("):
+            continue
         frames = [f'File "{f.file}", line {f.line} in {f.name}' for f in read_frames(group.text)]
         frames = frames or group.text.split("\n")
         more = [f"... and {len(frames) - FRAMES} more frames"] if len(frames) > FRAMES else []
@@ -111,6 +113,8 @@ def render_groups(stacks: Sequence[tuple[int, str]], plan: Plan | None) -> list[
 
 def _render_group(group: Group, plan: Plan | None, at: int, count: int) -> str:
     size = len(group.ranks)
+    if group.where.startswith("("):  # no stack, but why there is none
+        return f"{name_ranks(group.ranks, plan)}: {group.where.strip('()')}"
     verb = ("waits" if size == 1 else "wait") if group.waits else ("is" if size == 1 else "are")
     if at == count - 1 and count > 1 and size > 1:
         return f"the other {size} {verb} in {group.where}"

@@ -16,6 +16,7 @@ from meshrun.watch.values import Answer, Note, Outcome, Send
 
 DUMP_S = 2.0
 STACK_LIMIT = 64 * 1024  # of one rank
+NO_ANSWER = "(its node did not answer in time)"
 _WITH_WORKERS = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
 
@@ -103,8 +104,9 @@ def on_dump_timer(step: Step) -> None:
     step.set(inquiry=None)
     if inquiry is None:
         return
+    inquiry = replace(inquiry, got=(*inquiry.got, *((rank, NO_ANSWER) for rank in sorted(inquiry.waiting))))
     if Purpose.ASK in inquiry.purposes:
-        step.do(Answer(step.state.plan, inquiry.got, "" if inquiry.got else "no rank answered"))
+        step.do(Answer(step.state.plan, inquiry.got, "" if inquiry.got else "no rank can be asked"))
     if Purpose.START in inquiry.purposes and step.state.phase is Phase.STARTING:
         _end(step, inquiry, Outcome.LOST, EXIT_CLUSTER, _start_reason(step))
     elif Purpose.HANG in inquiry.purposes and step.state.phase is Phase.RUNNING:

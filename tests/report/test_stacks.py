@@ -89,7 +89,8 @@ def test_words() -> None:
 
 def test_a_process_without_stacks_is_a_group_of_its_own() -> None:
     lines = render_groups([(0, REDUCES), (1, "(the process did not answer: it is stopped or in the kernel)")], None)
-    assert lines[0] == "  rank 1 is in (the process did not answer: it is stopped or in the kernel)"
+    assert lines[0] == "  rank 1: the process did not answer: it is stopped or in the kernel"
+    assert [line for line in lines if "stack of" in line] == ["  stack of rank 0:"]
 
 
 def test_ranks_with_what_they_share() -> None:

@@ -7,6 +7,7 @@ import pytest
 from meshrun import wire
 from meshrun.launch.channel import Received
 from meshrun.watch.phases import Timer
+from meshrun.watch.stall import NO_ANSWER
 from meshrun.watch.values import Answer, Asked, Outcome
 from tests.watch.history import Run, exited, make_job, raised, said, sends, words
 
@@ -64,7 +65,7 @@ def test_a_hang_is_ended_without_stacks_that_do_not_come():
     run.at(3.5, *said(0, *stacks(0)))
     assert sends(run.ticks(4.9, alive=[0, 1]), wire.Stop) == []
     assert len(sends(run.ticks(5.0, alive=[0, 1]), wire.Stop)) == 2
-    assert run.state.stacks == ((0, "File 0"),)
+    assert run.state.stacks == ((0, "File 0"), *((rank, NO_ANSWER) for rank in (1, 2, 3)))
 
 
 def test_without_the_option_nothing_is_asked():
@@ -156,12 +157,12 @@ def test_a_user_who_asks_is_answered_and_the_run_goes_on():
     assert (run.result.exit_code, run.result.stacks) == (0, ())
 
 
-def test_ranks_that_do_not_answer_are_left_out():
+def test_ranks_that_do_not_answer_are_named():
     run = started()
     run.at(1.0, Asked())
     run.at(1.1, *said(0, *stacks(0)))
     (answer,) = answers(run.ticks(3.0, alive=[0, 1]))
-    assert answer.stacks == ((0, "File 0"),) and not answer.why
+    assert answer.stacks == ((0, "File 0"), *((rank, NO_ANSWER) for rank in (1, 2, 3))) and not answer.why
 
 
 @pytest.mark.parametrize("stage", ["greet", "start"])
@@ -181,7 +182,7 @@ def test_an_answer_survives_the_last_ready():
     run.at(1.0, Asked())
     run.ready(1.1)
     (answer,) = answers(run.ticks(3.0, alive=[0, 1]))
-    assert answer.why == "no rank answered" and run.phase == "running"
+    assert len(answer.stacks) == 4 and run.phase == "running"
 
 
 def test_a_hang_joins_what_is_being_gathered():
