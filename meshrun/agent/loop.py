@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from meshrun import wire
 from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
 from meshrun.agent import events as ev
 from meshrun.agent.accelerators import find_mask_name
 from meshrun.agent.line import Line
 from meshrun.agent.oom import OomWatch
+from meshrun.agent.progress import Progress
 from meshrun.agent.reactor import Reactor
 from meshrun.agent.services import ForkServer, StoreHolder
 from meshrun.agent.spawn import to_text
@@ -51,6 +53,7 @@ class Agent:
         self._offer: reach.Offer | None = None
         self._login = {to_text(name): to_text(value) for name, value in os.environb.items()}
         self._base: dict[str, str] = {}
+        self._progress: Progress | None = None
         self._depart_at: float | None = None
 
     def run(self) -> None:
@@ -163,6 +166,7 @@ class Agent:
     def _launch(self, action: ev.Launch) -> None:
         self._workers.close()
         self._trees.forget()
+        self._watch_progress()
         order, envs = self._make_order(), self._make_envs()
         if action.how == "fork":
             self._workers.fork(self._server, order, envs)
@@ -170,6 +174,22 @@ class Agent:
             self._workers.spawn(order, envs)
         else:
             self._workers.run_program(order, envs)
+
+    def _watch_progress(self) -> None:
+        assert self._state.assign
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+        if every_s := self._state.assign.progress_s:
+            self._progress = Progress(
+                self._reactor, every_s, self._running, self._workers.take_writers, self._tell_progress
+            )
+
+    def _running(self) -> dict[int, int]:
+        return {worker.rank: worker.pid for worker in self._state.workers if worker.stage is Stage.RUNNING}
+
+    def _tell_progress(self, ranks: tuple[int, ...]) -> None:
+        self._line.send(wire.Progress(self._state.attempt, ranks))
 
     def _make_order(self) -> Order:
         brief, assign, start = self._state.brief, self._state.assign, self._state.start
@@ -215,8 +235,7 @@ class Agent:
         return [pid for pid in (self._server.pid, self._store.pid, self._store.ending) if pid]
 
     def _end_tree(self, action: ev.EndTree) -> None:
-        live = [worker.pid for worker in self._state.workers if worker.stage is Stage.RUNNING]
-        self._trees.end_tree(action.rank, action.pid, action.signal, [*self._keep(False), *live])
+        self._trees.end_tree(action.rank, action.pid, action.signal, [*self._keep(False), *self._running().values()])
 
     def _look(self, action: ev.Look) -> None:
         self._post(ev.Left(self._trees.look(self._keep(action.all), action.all)))

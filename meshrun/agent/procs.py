@@ -57,6 +57,12 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, head.partition(" (")[2], state, int(parent), int(group), int(session))
 
 
+def read_cpu_ticks(pid: int) -> int:
+    """Processor time in clock ticks of a process and of its children that have ended; 0 if there is none."""
+    rest = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(b" ", 15)
+    return sum(map(int, rest[11:15])) if len(rest) > 15 else 0
+
+
 def list_pids() -> list[int]:
     """All process ids that /proc shows."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]

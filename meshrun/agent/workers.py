@@ -34,6 +34,7 @@ class WorkerPipes:
         self._streams: dict[int, int] = {}  # our fd → stream
         self._words = b""
         self._read_at: dict[int, float] = {}
+        self.wrote = False  # since somebody last asked `Workers.take_writers`
         self.link = Link(reactor, self._heard, lambda: None)
         self.outputs = (self._make_pipe(STDOUT), self._make_pipe(STDERR))
 
@@ -77,6 +78,7 @@ class WorkerPipes:
             self._close_stream(fd)
             return False
         self._line.put(self._rank, self._streams[fd], data)
+        self.wrote = True
         if self._streams[fd] == STDERR:
             self._words = (self._words + data[-_WORDS_BYTES:])[-_WORDS_BYTES:]
         return True
@@ -182,6 +184,13 @@ class Workers:
     def last_words(self, rank: int) -> str:
         """The end of what `rank` wrote to stderr."""
         return self._pipes[rank].last_words() if rank in self._pipes else ""
+
+    def take_writers(self) -> set[int]:
+        """The ranks that have written anything since the last call."""
+        writers = {rank for rank, pipes in self._pipes.items() if pipes.wrote}
+        for rank in writers:
+            self._pipes[rank].wrote = False
+        return writers
 
     def close(self) -> None:
         """Forget this attempt's workers."""

@@ -9,13 +9,21 @@ import click
 from meshrun.spec.options import GROUPS, OPTIONS, Kind, Option
 
 _USAGE = {
-    "run": "[OPTIONS] SCRIPT [ARGS]...\n       meshrun plan [OPTIONS] [SCRIPT]",
+    "run": "[OPTIONS] SCRIPT [ARGS]...\n       meshrun plan [OPTIONS] [SCRIPT]\n"
+    "       meshrun ps | stacks [RUN] | stop [RUN]",
     "plan": "[OPTIONS] [SCRIPT]",
+    "ps": "[--log-dir DIR]",
+    "stacks": "[--log-dir DIR] [RUN]",
+    "stop": "[--log-dir DIR] [RUN]",
 }
 _ABOUT = {
     "run": "Start one worker per accelerator on every host, build the mesh, run SCRIPT, leave nothing behind.",
     "plan": "Show which worker would run where. Starts nothing, connects nowhere.",
+    "ps": "List the live runs of this host: id, since when, phase, hosts, mesh, command.",
+    "stacks": "Show where every rank of a live run is, without stopping it: Python stacks, equal ones once.",
+    "stop": "Stop a live run in order, as SIGTERM to its launcher does.",
 }
+_RUN = "RUN is a run id, a run directory, or nothing: the only live run under --log-dir. Ask on its launcher's host."
 _EPILOG = (
     "Options stand before SCRIPT; all behind it belongs to it. Each option is also a variable MESHRUN_<OPTION> and a "
     "key of a job file: command line > job file > environment > default. The spellings of torchrun and deepspeed that "
@@ -24,11 +32,15 @@ _EPILOG = (
 
 
 def render_help(verb: str, width: int) -> str:
-    """The help page of `verb` ("run" or "plan") for a terminal of `width` columns."""
+    """The help page of `verb` for a terminal of `width` columns."""
     formatter = click.HelpFormatter(width=min(max(width, 60), 110))
-    program = "meshrun plan" if verb == "plan" else "meshrun"
+    program = "meshrun" if verb == "run" else f"meshrun {verb}"
     formatter.write(f"Usage: {program} {_USAGE[verb]}\n\n")
     formatter.write_text(_ABOUT[verb])
+    if verb not in ("run", "plan"):
+        formatter.write_paragraph()
+        formatter.write_text(_RUN)
+        return formatter.getvalue()
     for group in GROUPS:
         with formatter.section(group):
             formatter.write_dl([(_left(option), _right(option)) for option in OPTIONS if option.group == group])

@@ -61,8 +61,32 @@ def _plan(split: Split) -> int:
     return plan(split)
 
 
+def _ps(split: Split) -> int:
+    from meshrun.cli.ps import ps
+
+    return ps(split)
+
+
+def _stacks(split: Split) -> int:
+    from meshrun.cli.stacks import stacks
+
+    return stacks(split)
+
+
+def _stop(split: Split) -> int:
+    from meshrun.cli.stop import stop
+
+    return stop(split)
+
+
 # A file of the same name is run as `meshrun run plan` or `meshrun ./plan`.
-VERBS: dict[str, Callable[[Split], int]] = {"run": _run, "plan": _plan}
+VERBS: dict[str, Callable[[Split], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "ps": _ps,
+    "stacks": _stacks,
+    "stop": _stop,
+}
 
 
 def _answer(asked: str, verb: str) -> int:

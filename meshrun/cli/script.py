@@ -13,7 +13,7 @@ from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.job import form_of, looks_like_hostfile, resolve
 from meshrun.spec.settings import Settings
 
-_VERBS = ("run", "plan")
+_VERBS = ("run", "plan", "ps", "stacks", "stop")
 
 
 def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local: bool) -> str:

@@ -33,7 +33,7 @@ DOWNWARD: tuple[type[Any], ...] = (
 )  # fmt: skip
 UPWARD: tuple[type[Any], ...] = (
     wire.Facts, wire.Reached, wire.Spawned, wire.Ready, wire.Raised, wire.Exited, wire.Drained, wire.Stacks,
-    wire.Trouble, wire.Bye, wire.Beat, wire.Interrupted,
+    wire.Progress, wire.Trouble, wire.Bye, wire.Beat, wire.Interrupted,
 )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ _PLAIN = {
     "start_timeout_s": "--start-timeout",
     "grace_s": "--grace",
     "time_limit_s": "--time-limit",
+    "hang_timeout_s": "--hang-timeout",
     "max_restarts": "--max-restarts",
     "show": "--show",
 }

@@ -12,6 +12,7 @@ from meshrun.spec.values import Host, Job
 # Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
 WINDOW_TOTAL, WINDOW_LEAST, WINDOW_MOST = 64 * 2**20, 256 * 2**10, 8 * 2**20
 _DEFAULT_TIMEOUT_S = 600.0
+PROGRESS_LEAST_S, PROGRESS_MOST_S = 0.3, 5.0
 
 
 def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
@@ -58,6 +59,7 @@ def make_assign(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assi
         mesh=describe_mesh(plan),
         workers=_workers(plan, plan.nodes[node]),
         max_restarts=job.max_restarts,
+        progress_s=_progress_s(job),
     )
 
 
@@ -78,6 +80,13 @@ def _timeout_s(job: Job, plan: Plan) -> float:
     if job.timeout_s is not None:
         return job.timeout_s
     return dict(plan.mesh.timeout_s).get("default", _DEFAULT_TIMEOUT_S)
+
+
+def _progress_s(job: Job) -> float:
+    """How often agents say who has moved: several times within `--hang-timeout`; 0 where nobody wants to know."""
+    if job.hang_timeout_s is None:
+        return 0.0
+    return min(PROGRESS_MOST_S, max(PROGRESS_LEAST_S, job.hang_timeout_s / 10))
 
 
 def _workers(plan: Plan, node: NodePlan) -> tuple[wire.WorkerSlot, ...]:

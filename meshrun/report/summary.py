@@ -13,6 +13,7 @@ from typing import Any
 from meshrun.errors import CauseKind
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.report.show import render_ranks
+from meshrun.report.stacks import describe_groups, render_groups
 from meshrun.spec.signals import signal_name
 from meshrun.watch.values import Again, Failure, NodeCause, Outcome, RunResult
 
@@ -57,6 +58,7 @@ def make_summary(result: RunResult, plan: Plan | None, run_id: str) -> dict[str,
         "world_size": plan.world_size if plan else None,
         "causes": [_describe_cause(item) for item in result.causes],
         "stacks": [{"rank": rank, "text": text} for rank, text in result.stacks],
+        "stack_groups": describe_groups(result.stacks),
         "earlier": [_describe_attempt(item, plan) for item in result.earlier],
         "left": [{"node_rank": node, "process": process} for node, process in result.left],
     }
@@ -237,7 +239,7 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
     if result.first:
         lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
         lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
-    return (lines or [f"meshrun: the run failed (exit code {result.exit_code})"]) + _render_stacks(result.stacks)
+    return (lines or [f"meshrun: the run failed (exit code {result.exit_code})"]) + render_groups(result.stacks, plan)
 
 
 def _render_headline(causes: Sequence[NodeCause], plan: Plan | None) -> str:
@@ -268,17 +270,6 @@ def _render_causes(causes: Sequence[NodeCause]) -> list[str]:
 
 def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def _render_stacks(stacks: Sequence[tuple[int, str]]) -> list[str]:
-    """Python stacks, equal ones once, in order of their first rank."""
-    groups: dict[str, list[int]] = {}
-    for rank, text in sorted(stacks):
-        groups.setdefault(text.rstrip(), []).append(rank)
-    lines = []
-    for text, ranks in groups.items():
-        lines += [f"  stack of {_render_ranks(ranks)}:", *_indent([text], 4)]
-    return lines
 
 
 def _render_left(result: RunResult, plan: Plan | None) -> list[str]:

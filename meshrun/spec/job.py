@@ -17,6 +17,7 @@ from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
 
@@ -73,6 +74,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         grace_s=settings["grace"],
         time_limit_s=settings["time-limit"],
         signal_workers=parse_early_signal(settings["signal-workers"]) if settings["signal-workers"] else None,
+        hang_timeout_s=settings["hang-timeout"],
         max_restarts=settings["max-restarts"],
         show=settings["show"],
         quiet=settings["quiet"],
@@ -155,6 +157,7 @@ def check_request(
         *_check_interfaces(hosts, context.env),
         *_check_env_remote(settings),
         *_check_signal(settings),
+        *_check_hang(settings),
     ]
 
 
@@ -237,6 +240,13 @@ def _check_env_remote(settings: Settings) -> Iterator[Problem]:
         name, equals, _ = item.partition("=")
         if not equals or not _NAME.match(name):
             yield Problem(f"{item!r} is not NAME=EXPR", Place("--env-remote"), hint="DATA='$SCRATCH/data'")
+
+
+def _check_hang(settings: Settings) -> Iterator[Problem]:
+    limit = settings["hang-timeout"]
+    if limit is not None and limit < HANG_LEAST_S:
+        text = f"{limit:g} s is shorter than what can be told from a rank that merely waits its turn"
+        yield Problem(text, Place("--hang-timeout"), hint=f"{HANG_LEAST_S:g} or more; minutes for real work")
 
 
 def _check_signal(settings: Settings) -> Iterator[Problem]:

@@ -107,6 +107,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("time-limit", S, "lifecycle", "end the run after so long, with exit code 124", None, "SECONDS"),
     Option("signal-workers", T, "lifecycle", "signal to each worker before --time-limit ends, as USR1@60", None,
            "SIG@SECONDS"),
+    Option("hang-timeout", S, "lifecycle", "when no rank has moved for so long: say where each is, exit code 124",
+           None, "SECONDS"),
     Option("max-restarts", N, "lifecycle", "start all workers again after a failure, so often at most", 0, "N", (), (),
            0),
     Option("dry-run", F, "rehearsal", "show the plan, start nothing (= meshrun plan)", False),

@@ -104,6 +104,7 @@ class Job:
     grace_s: float = 5.0
     time_limit_s: float | None = None
     signal_workers: EarlySignal | None = None
+    hang_timeout_s: float | None = None
     max_restarts: int = 0
     silence_s: float = 10.0
     show: str = "all"

@@ -5,6 +5,7 @@ Called by: the stages (greeting, planning, address, running, ending) and watch.s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from math import inf
 from typing import Any
 
@@ -51,6 +52,23 @@ class Halt:
     reason: str
 
 
+class Purpose(Enum):
+    """Why stacks are asked for."""
+
+    START = "the start deadline"
+    HANG = "--hang-timeout"
+    ASK = "the user's `meshrun stacks`"
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Stacks that are being gathered: at most one at a time, whoever else wants some joins it."""
+
+    purposes: frozenset[Purpose] = frozenset()
+    waiting: frozenset[int] = frozenset()
+    got: tuple[tuple[int, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """All that the launcher knows of a run. A new one for every event that changes something."""
@@ -72,10 +90,15 @@ class State:
     warned: bool = False  # the time of --signal-workers has come
     halt: Halt | None = None
     signals: int = 0
-    dumping: frozenset[int] = frozenset()  # ranks whose stacks were asked for
-    stacks: tuple[tuple[int, str], ...] = ()
+    inquiry: Inquiry | None = None
+    stacks: tuple[tuple[int, str], ...] = ()  # of a run that ends because nothing moved
     left: tuple[tuple[int, str], ...] = ()
     result: RunResult | None = None
+
+    @property
+    def doing(self) -> str:
+        """What the run does, for `meshrun ps`."""
+        return self.phase.value
 
 
 class Step:
@@ -118,6 +141,10 @@ class Step:
         """Let `timer` fire at `at`, in place of any earlier setting."""
         others = tuple(item for item in self.state.timers if item[0] is not timer)
         self.set(timers=(*others, (timer, at)))
+
+    def drop_timer(self, timer: Timer) -> None:
+        """Let `timer` not fire."""
+        self.set(timers=tuple(item for item in self.state.timers if item[0] is not timer))
 
     def has_timer(self, timer: Timer) -> bool:
         """True if `timer` is running."""

@@ -86,7 +86,8 @@ class Timer(Enum):
     ADDRESS = "address"
     STORE = "store"
     START = "start"
-    DUMP = "dump"  # the stacks of those that did not start
+    HANG = "hang"  # --hang-timeout: since a rank last moved
+    DUMP = "dump"  # the stacks that were asked for
     CAUSE = "cause"  # what broke a connection that a worker complains about
     STOP = "stop"
     PAUSE = "pause"  # before the next attempt
@@ -99,4 +100,4 @@ class Timer(Enum):
 
 
 # Timers that mean nothing once the phase that set them is left.
-PHASE_TIMERS = frozenset(Timer) - {Timer.LIMIT, Timer.SIGNAL, Timer.KILL, Timer.BEAT, Timer.SILENCE}
+PHASE_TIMERS = frozenset(Timer) - {Timer.DUMP, Timer.LIMIT, Timer.SIGNAL, Timer.KILL, Timer.BEAT, Timer.SILENCE}

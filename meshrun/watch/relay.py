@@ -20,6 +20,8 @@ from meshrun.watch.relay_model import BEAT_S, OWN, UPSTREAM, Link, RelayState, R
 from meshrun.watch.relay_orders import on_order
 from meshrun.watch.values import (
     Action,
+    Answer,
+    Asked,
     Began,
     Consumed,
     Emit,
@@ -101,6 +103,12 @@ def _on_reader_gone(step: RelayStep, event: ReaderGone) -> None:
         on_signalled(step, Signalled(SIGPIPE))
 
 
+def _on_asked(step: RelayStep, event: Asked) -> None:
+    hand = step.state.hand
+    why = f"this is node {hand.node_rank} of a run by hand; node 0 ({hand.master_addr}) can be asked for all stacks"
+    step.actions.append(Answer(None, (), why))
+
+
 def _on_consumed(step: RelayStep, event: Consumed) -> None:
     step.send(OWN, wire.Ack(event.count))
 
@@ -166,6 +174,7 @@ _EVENTS: dict[type[Any], Callable[[RelayStep, Any], None]] = {
     Remark: _on_remark,
     Signalled: on_signalled,
     ReaderGone: _on_reader_gone,
+    Asked: _on_asked,
     Consumed: _on_consumed,
     Tick: _ignore,
 }
@@ -178,5 +187,5 @@ _FROM_OWN: dict[type[Any], Callable[[RelayStep, Any], None]] = {
     wire.Trouble: _on_trouble,
     wire.Bye: _on_bye,
     wire.Beat: _ignore,
-    **dict.fromkeys((wire.Facts, wire.Reached, wire.Drained, wire.Stacks), _forward_up),
+    **dict.fromkeys((wire.Facts, wire.Reached, wire.Drained, wire.Stacks, wire.Progress), _forward_up),
 }

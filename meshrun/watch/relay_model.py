@@ -54,6 +54,11 @@ class RelayState:
     over: bool = False
 
     @property
+    def doing(self) -> str:
+        """What this node's part of the run does, for `meshrun ps`."""
+        return "leaving" if self.result else "running" if self.plan else "joining"
+
+    @property
     def hand(self) -> ByHand:
         """The options of manual mode."""
         assert self.job.by_hand is not None

@@ -11,7 +11,7 @@ from typing import Any
 from meshrun import wire
 from meshrun.errors import EXIT_CLUSTER, Cause, CauseKind, WireError
 from meshrun.launch import handshake
-from meshrun.plan.orders import host_of
+from meshrun.plan.orders import PROGRESS_MOST_S, host_of
 from meshrun.plan.placement import known_slots
 from meshrun.plan.reread import read_plan
 from meshrun.plan.values import Plan
@@ -84,6 +84,8 @@ def check_assign(job: Job, message: wire.Assign, plan: Plan) -> str:
     mine = [(w.rank, w.local_rank, dict(w.coords)) for w in plan.workers if w.node_rank == message.node_rank]
     if mine != [(w.rank, w.local_rank, w.coords) for w in message.workers]:
         return "its list of this node's workers is not the plan's"
+    if not 0.0 <= message.progress_s <= PROGRESS_MOST_S:
+        return f"it wants to hear of progress every {message.progress_s:g} s"
     wanted = known_slots(host_of(job, message.node_rank), job.nproc_per_node)
     if wanted and len(mine) != wanted:
         return f"it has {len(mine)} workers here, --nproc-per-node says {wanted}"

@@ -119,7 +119,7 @@ def _forget(step: Step) -> None:
         )
         for node in step.state.nodes
     )
-    step.set(nodes=nodes, failures=(), stop_at=inf, ready_at=inf, dumping=none, stacks=())
+    step.set(nodes=nodes, failures=(), stop_at=inf, ready_at=inf, inquiry=None, stacks=())
 
 
 def shorten(result: RunResult) -> RunResult:

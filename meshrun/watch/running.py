@@ -4,23 +4,19 @@ Called by: watch.address (start), watch.state (messages and timers)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from meshrun import wire
-from meshrun.errors import EXIT_CLUSTER
-from meshrun.plan.values import Plan
 from meshrun.spec.signals import signal_name
 from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run
-from meshrun.watch.model import Halt, State, Step, name_some, name_worker
-from meshrun.watch.phases import Link, Phase, Timer, Turn
+from meshrun.watch.model import State, Step, name_worker
+from meshrun.watch.phases import Phase, Timer, Turn
 from meshrun.watch.recognise import explain
-from meshrun.watch.values import Failure, Note, Outcome, Send
+from meshrun.watch.stall import note_progress
+from meshrun.watch.values import Failure, Note
 
 CAUSE_WAIT_S = 0.5  # how long a broken connection waits for the failure behind it (DESIGN §7)
-DUMP_S = 2.0
-STACK_LIMIT = 64 * 1024  # of one rank
 
 
 def start_workers(step: Step, port: int) -> None:
@@ -55,6 +51,7 @@ def _mark_ready(step: Step, node: int, rank: int) -> None:
     if step.state.phase is Phase.STARTING and not left and not any(view.unready for view in step.state.nodes):
         step.turn(Turn.READY)
         step.set(ready_at=step.now)
+        note_progress(step)
         _watch_cause(step)
         if step.state.warned:
             _warn_workers(step)
@@ -89,6 +86,7 @@ def on_exited(step: Step, node: int, message: wire.Exited) -> None:
     if failure is not None:
         _fail(step, node, failure, message.said)
     _mark_ready(step, node, rank)
+    note_progress(step)
 
 
 def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
@@ -145,40 +143,3 @@ def _warn_workers(step: Step) -> None:
     step.do(Note("info", f"{name} to every worker: {left_s:.3g} s are left of the time limit"))
     step.record("signal-workers", signal=job.signal_workers.signal, left_s=left_s)
     step.send_all(wire.SignalWorkers(job.signal_workers.signal))
-
-
-# ---- the start deadline ----------------------------------------------------------------------------------------------
-
-
-def on_start_timer(step: Step) -> None:
-    """Ask for the stacks of those who have not started; their answer, or 2 s, ends the run."""
-    asked: set[int] = set()
-    for node, view in enumerate(step.state.nodes):
-        if view.unready and view.link is Link.GREETED:
-            step.do(Send(node, wire.Dump(tuple(sorted(view.unready)))))
-            asked |= view.unready
-    step.set(dumping=frozenset(asked))
-    step.set_timer(Timer.DUMP, step.now + DUMP_S)
-
-
-def on_stacks(step: Step, message: wire.Stacks) -> None:
-    """One rank's Python stacks."""
-    step.set(stacks=(*step.state.stacks, (message.rank, message.text[-STACK_LIMIT:])))
-    if message.rank in step.state.dumping:
-        step.set(dumping=step.state.dumping - {message.rank})
-        if not step.state.dumping and step.has_timer(Timer.DUMP):
-            on_dump_timer(step)
-
-
-def on_dump_timer(step: Step) -> None:
-    """The stacks are here, or do not come: the start deadline ends the run."""
-    state = step.state
-    missing = sorted(rank for view in state.nodes for rank in view.unready)
-    limit = f"{state.job.start_timeout_s:g} s (--start-timeout)"
-    goal = "build the mesh and reach the script" if state.job.init == "eager" else "reach the script"
-    reason = f"{_name_ranks(state.plan, missing)} did not {goal} within {limit}"
-    halt_run(step, reason, Halt(Outcome.LOST, EXIT_CLUSTER, reason))
-
-
-def _name_ranks(plan: Plan | None, ranks: Iterable[int]) -> str:
-    return name_some([name_worker(plan, rank) if plan else f"rank {rank}" for rank in ranks])

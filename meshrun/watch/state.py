@@ -11,11 +11,12 @@ from meshrun import wire
 from meshrun.errors import EXIT_PIPE, EXIT_TIME_LIMIT
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
 from meshrun.spec.values import Job
-from meshrun.watch import address, ending, greeting, lost, running
+from meshrun.watch import address, ending, greeting, lost, running, stall
 from meshrun.watch.model import BEAT_S, FLOW_STEP_S, Halt, Node, State, Step
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.values import (
     Action,
+    Asked,
     Began,
     Consumed,
     Emit,
@@ -144,6 +145,7 @@ _EVENTS: dict[type[Any], Callable[[Step, Any], None]] = {
     Signalled: _on_signalled,
     Consumed: _on_consumed,
     ReaderGone: _on_reader_gone,
+    Asked: lambda step, _event: stall.on_asked(step),
     Tick: _on_tick,
 }
 
@@ -168,7 +170,8 @@ _MESSAGES: dict[type[Any], Callable[[Step, int, Any], None]] = {
     wire.Ready: running.on_ready,
     wire.Raised: running.on_raised,
     wire.Exited: running.on_exited,
-    wire.Stacks: lambda step, _node, message: running.on_stacks(step, message),
+    wire.Stacks: lambda step, _node, message: stall.on_stacks(step, message),
+    wire.Progress: stall.on_progress,
     wire.Drained: _on_drained,
     wire.Trouble: lost.on_trouble,
     wire.Bye: ending.on_bye,
@@ -193,8 +196,9 @@ _TIMERS: dict[Timer, Callable[[Step], None]] = {
     Timer.REPORT: greeting.report,
     Timer.ADDRESS: address.on_address_timer,
     Timer.STORE: address.on_store_timer,
-    Timer.START: running.on_start_timer,
-    Timer.DUMP: running.on_dump_timer,
+    Timer.START: stall.on_start_timer,
+    Timer.HANG: stall.on_hang_timer,
+    Timer.DUMP: stall.on_dump_timer,
     Timer.CAUSE: running.on_cause_timer,
     Timer.STOP: ending.on_stop_timer,
     Timer.PAUSE: address.on_pause_timer,

@@ -41,11 +41,16 @@ class ReaderGone:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The user wants to see where every rank is (`meshrun stacks`); answered by `Answer`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The deadline that `next_deadline` named has passed (or nothing happened for a second)."""
 
 
-Event = Began | Signalled | Consumed | ReaderGone | Tick | ChannelEvent
+Event = Began | Signalled | Consumed | ReaderGone | Asked | Tick | ChannelEvent
 
 # ---- actions ----
 
@@ -100,6 +105,15 @@ class Record:
 
     kind: str
     fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To `Asked`: the stacks that came, or in `why` that there are none to come."""
+
+    plan: Plan | None
+    stacks: tuple[tuple[int, str], ...] = ()
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +200,4 @@ class Again:
     pause_s: float
 
 
-Action = Open | Send | Close | Planned | Emit | Note | Record | Again | Finish
+Action = Open | Send | Close | Planned | Emit | Note | Record | Again | Answer | Finish

@@ -4,6 +4,7 @@ Called by: launch, watch, agent, worker."""
 
 from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode
 from meshrun.wire.local import STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
+from meshrun.wire.looks import Dump, Progress, Stacks
 from meshrun.wire.messages import (
     MESSAGES,
     PROTOCOL,
@@ -15,7 +16,6 @@ from meshrun.wire.messages import (
     Brief,
     Bye,
     Drained,
-    Dump,
     Exited,
     Facts,
     Interrupted,
@@ -28,7 +28,6 @@ from meshrun.wire.messages import (
     Restart,
     SignalWorkers,
     Spawned,
-    Stacks,
     Start,
     Stop,
     StoreOpened,
@@ -65,6 +64,7 @@ __all__ = [
     "OpenStore",
     "Order",
     "Output",
+    "Progress",
     "Raised",
     "Reached",
     "Ready",

@@ -95,6 +95,7 @@ class Assign(Message):
     workers: tuple[WorkerSlot, ...]
     max_restarts: int
     plan: dict[str, Any] = field(default_factory=dict)  # by hand: the whole plan as JSON, for that node's own report
+    progress_s: float = 0.0  # say `Progress` so often; 0: never
 
 
 @message
@@ -155,14 +156,6 @@ class Restart(Message):
     attempts: int  # that there can be in all
     pause_s: float
     summary: dict[str, Any]
-
-
-@message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dump(Message):
-    """Send the Python stacks of these local ranks' processes (empty: all), as `Stacks`."""
-
-    ranks: tuple[int, ...]
 
 
 @message
@@ -313,13 +306,6 @@ class Drained(Message):
     """All workers of this attempt and all their processes are gone, and every byte they wrote has been sent."""
 
     attempt: int
-
-
-@message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Stacks(Message):
-    rank: int
-    text: str
 
 
 @message

@@ -185,3 +185,33 @@ print(meshrun.coords(), int(x))
     seen = sorted(line.split("] ", 1)[1] for ended in ends for line in ended.out.splitlines())
     assert seen == [f"{{'dp': {dp}, 'tp': {tp}}} {2 * tp + 2}" for dp in (0, 1) for tp in (0, 1)]
     assert_nothing_left(own)
+
+
+def test_node_0_sees_a_hang_on_all_nodes_and_each_says_where(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    own = make_cluster(3, needs="namespaces")
+    assert isinstance(own, NamespaceCluster)
+    text = "import os, time\ndef load(): time.sleep(600)\ndef wait(): time.sleep(600)\n"
+    (tmp_path / "script.py").write_text(text + "load() if os.environ['RANK'] == '1' else wait()\n")
+    nodes = Nodes(own, tmp_path, "--nproc-per-node", "1", "--no-init", "--hang-timeout", "2", "script.py")
+    for ended in nodes.end():
+        assert ended.code == 124, ended
+        assert "rank 1 (dp=1) on " in ended.err and " is in load (script.py:2)" in ended.err, ended
+        assert "  the other 2 are in wait (script.py:3)\n" in ended.err, ended
+    assert_nothing_left(own)
+
+
+def test_only_node_0_knows_all_stacks_by_hand(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    own = make_cluster(2, needs="namespaces")
+    assert isinstance(own, NamespaceCluster)
+    (tmp_path / "script.py").write_text(SLEEPER)
+    nodes = Nodes(own, tmp_path, "--nproc-per-node", "1", "--no-init", "script.py", ranks=(0, 1))
+    for rank in range(2):
+        nodes.commands[0].wait_for(tmp_path / "ready" / str(rank))
+    asked = []
+    for command in nodes.commands:
+        argv = [*COMMAND, "stacks", "--log-dir", str(command.logs)]
+        asked.append(subprocess.run(argv, cwd=tmp_path, env=ENVIRON, capture_output=True, text=True, check=False))
+    assert asked[0].returncode == 0 and "ranks 0-1" in asked[0].stdout, asked
+    assert asked[1].returncode == 125 and "this is node 1 of a run by hand" in asked[1].stderr, asked
+    nodes.commands[0].signal(signal.SIGTERM)
+    assert {ended.code for ended in nodes.end()} == {143}

@@ -19,6 +19,8 @@ from meshrun.watch.relay import next_deadline
 from meshrun.watch.relay_model import OWN, UPSTREAM
 from meshrun.watch.values import (
     Again,
+    Answer,
+    Asked,
     Began,
     Close,
     Consumed,
@@ -308,3 +310,14 @@ def test_an_end_of_our_own_names_the_attempt_and_keeps_those_before() -> None:
     play.on(Closed(UPSTREAM, "reset", ""))
     result = play.leave()
     assert (result.exit_code, result.attempt, result.earlier) == (125, 1, (FAILED,))
+
+
+def test_who_moves_and_where_ranks_are_goes_up() -> None:
+    play = Play().running()
+    for message in (wire.Progress(0, (2,)), wire.Stacks(2, "File")):
+        assert play.own(message) == [Send(UPSTREAM, message)]
+
+
+def test_a_question_here_is_answered_with_where_to_ask() -> None:
+    (answer,) = Play().running().on(Asked())
+    assert isinstance(answer, Answer) and "node 0 (" in answer.why

@@ -47,6 +47,8 @@ OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((
     ("message", "words"),
     [
         (replace(ASSIGN, node_rank=0), "node rank 0 of 2"),
+        (replace(ASSIGN, progress_s=float("nan")), "progress every nan s"),
+        (replace(ASSIGN, progress_s=-1.0), "progress every -1 s"),
         (replace(ASSIGN, nnodes=3), "node rank 1 of 3"),
         (replace(ASSIGN, world_size=5), "5 ranks are announced"),
         (replace(ASSIGN, workers=ASSIGN.workers[:1]), "list of this node's workers"),

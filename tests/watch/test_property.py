@@ -9,7 +9,7 @@ from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
 from meshrun.watch.state import next_deadline
-from meshrun.watch.values import Began, Close, Consumed, Finish, Open, ReaderGone, Send, Signalled, Tick
+from meshrun.watch.values import Asked, Began, Close, Consumed, Finish, Open, ReaderGone, Send, Signalled, Tick
 from tests.watch.history import Run, exited, facts, gloo, make_job, raised, sends
 
 NODES, SLOTS = 3, 2
@@ -38,6 +38,7 @@ messages = st.one_of(
     st.builds(lambda rank: wire.Spawned(rank, 7, 0, 0.1), ranks),
     st.builds(lambda rank: wire.Output(rank, 1, b"x"), ranks),
     st.builds(lambda rank: wire.Stacks(rank, "File"), ranks),
+    st.builds(lambda rank: wire.Progress(0, (rank,)), ranks),
     st.builds(raised, ranks),
     st.builds(gloo, ranks),
     st.builds(exited, ranks, exit_code=st.sampled_from([0, 0, 3])),
@@ -54,6 +55,7 @@ harmless = st.one_of(
     st.builds(lambda node: Remark(node, "x"), nodes),
     st.builds(Consumed, nodes, st.just(10)),
     st.just(Tick()),
+    st.just(Asked()),
 )
 events = st.one_of(st.builds(Received, nodes, messages), harmless, faults)
 waits = st.sampled_from([0.0, 0.0, 0.01, 0.3, 2.0, 11.0])
@@ -61,7 +63,7 @@ steps = st.lists(st.tuples(waits, events), max_size=60)
 
 
 def begin_at(stage):
-    run = Run(make_job(NODES, SLOTS, time_limit_s=None))
+    run = Run(make_job(NODES, SLOTS, time_limit_s=None, hang_timeout_s=20.0))
     if stage == "began":
         run.at(0.0, Began())
     else:

@@ -1,0 +1,35 @@
+"""Owns: the messages by which a launcher looks into a running job: who moves, and where every rank is.
+Must not: do I/O, or import anything but messages; it travels to every node.
+Called by: through `meshrun.wire` watch, launch.handshake, agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshrun.wire.messages import Message, message
+
+
+@message
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Dump(Message):
+    """Send the Python stacks of these local ranks' processes (empty: all), as `Stacks`."""
+
+    ranks: tuple[int, ...]
+
+
+@message
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Stacks(Message):
+    """What faulthandler says of one rank's process: all its threads, the main one last."""
+
+    rank: int
+    text: str
+
+
+@message
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Progress(Message):
+    """These local ranks have written output or used a processor since the last look. Not sent where none has."""
+
+    attempt: int
+    ranks: tuple[int, ...]
