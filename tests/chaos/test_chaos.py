@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,14 @@ def test_a_fault_leaves_nothing_and_is_named(trial: Trial, ground: Ground) -> No
 
 
 LOCAL = Trial(0, Layout.LOCAL, 1, 3, Fault(Target.WORKER, "KILL"), Moment.RUNNING, 0.0, 0.0, 0, 1, False, False)
+# Trials that broke a rule once, as small as they could be made.
+FOUND = [replace(LOCAL, fault=Fault(Target.GUARD, "STOP"))]
+
+
+@pytest.mark.parametrize("trial", FOUND, ids=lambda trial: trial.name)
+def test_what_was_found_once(trial: Trial, ground: Ground) -> None:
+    need_hosts(trial)
+    assert play(trial, ground).violations == ()
 
 
 def test_what_is_left_and_what_is_missing_is_found(ground: Ground) -> None:

@@ -146,6 +146,7 @@ def _make_one(rng: random.Random, number: int, fault: Fault) -> Trial:
         gap_s=round(rng.uniform(0.0, 0.4), 4),
         node=node,
         rank=node * slots + rng.randrange(slots),
-        program=rng.random() < 0.25,
+        # A program has neither a fork server nor a store of ours.
+        program=rng.random() < 0.25 and fault.target not in (Target.SERVER, Target.STORE),
         neighbour=rng.random() < 0.2 and fault.target not in (Target.LINK, Target.HOST),
     )
