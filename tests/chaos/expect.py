@@ -50,13 +50,15 @@ _EFFECTS: dict[Target, dict[str, tuple[frozenset[int], After]]] = {
 }
 # An agent that dies before its greeting may be opened again.
 EARLY = (Moment.CONNECTING, Moment.GREETING)
+_UNDER_WAY = (Moment.STARTING, Moment.SPAWNED, Moment.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """`codes`: allowed for every launcher that was not hit itself; `hit_codes`: for one that was (None: any).
 
-    `culprits`: allowed ranks of the first failure, None among them for no failing rank; an empty set: any."""
+    `culprits`: allowed ranks of the first failure, None among them for no failing rank; an empty set: any.
+    `names_host`: the last block of a launcher on another node has to name the lost one."""
 
     codes: frozenset[int]
     hit_codes: frozenset[int] | None
@@ -76,10 +78,16 @@ def expect(trial: Trial) -> Expected:
         culprits=_choose_culprits(trial),
         after=after,
         within_s=_choose_bound(trial),
-        names_host=codes == _LOST and trial.moment is Moment.RUNNING and trial.layout is Layout.SSH,
+        names_host=codes == _LOST and trial.moment in _UNDER_WAY and not _is_own(trial),
         intact=trial.fault.target in (Target.WORKER, Target.CHILD, Target.STORE, Target.SERVER)
         or (trial.fault.target is Target.LAUNCHER and trial.fault.how not in ("KILL", "STOP")),
     )
+
+
+def _is_own(trial: Trial) -> bool:
+    """No other node is lost: there is none, or it is the only launcher itself that is hit."""
+    alone = trial.fault.target is Target.LAUNCHER and trial.layout is not Layout.HAND
+    return trial.layout is Layout.LOCAL or alone
 
 
 def unharmed(trial: Trial) -> frozenset[int]:

@@ -59,6 +59,7 @@ class Run:
     before_dirs: frozenset[Path] = frozenset()
     launchers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     marks: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()  # the marks of a neighbour
     hit: bool = False
     codes: list[int | None] = field(default_factory=list)  # None: it hung
     took_s: float = 0.0
@@ -80,7 +81,7 @@ class Run:
         """The run's processes on a node, by their pids here."""
         if self.cluster is None:
             return processes.list_local(self.tag)
-        return processes.list_host(self.cluster, node, self.before)
+        return processes.list_host(self.cluster, node, self.before, self.others)
 
     def everywhere(self) -> list[Process]:
         found = {p.pid: p for node in range(self.trial.nodes) for p in self.on(node)}
@@ -122,7 +123,7 @@ class Played:
 def play(trial: Trial, ground: Ground) -> Played:
     """Play a trial and look at it; what it left is ended."""
     neighbour = _start_neighbour(trial, ground) if trial.neighbour else None
-    run = start(trial, ground)
+    run = start(trial, ground, others=neighbour.marks if neighbour else frozenset())
     expected = expect.expect(trial)
     try:
         _bring_to(run, trial.moment)
@@ -141,7 +142,7 @@ def play(trial: Trial, ground: Ground) -> Played:
     return Played(trial, run.hit, tuple(run.codes), run.took_s, tuple(violations))
 
 
-def start(trial: Trial, ground: Ground, port: int = 29400) -> Run:
+def start(trial: Trial, ground: Ground, port: int = 29400, others: frozenset[str] = frozenset()) -> Run:
     """Start the run of a trial, whatever its fault."""
     ground.count += 1
     where = ground.root / f"trial{trial.number}.{ground.count}"
@@ -149,7 +150,7 @@ def start(trial: Trial, ground: Ground, port: int = 29400) -> Run:
         (where / name).mkdir(parents=True)
     shutil.copy(worker.__file__, where / "worker.py")
     cluster = None if trial.layout is Layout.LOCAL else ground.cluster()
-    run = Run(trial, where, f"{os.getpid()}.{ground.count}", cluster)
+    run = Run(trial, where, f"{os.getpid()}.{ground.count}", cluster, others=others)
     run.before = frozenset(processes.read_key(p.pid) for p in list_processes()) if cluster else frozenset()
     run.before_dirs = run.dirs()
     for i in range(trial.nodes if trial.layout is Layout.HAND else 1):
@@ -309,6 +310,7 @@ def _start_neighbour(trial: Trial, ground: Ground) -> Run:
     """A run like the trial's own, under way before it starts."""
     run = start(replace(trial, moment=Moment.RUNNING), ground, port=29500)
     _bring_to(run, Moment.RUNNING)
+    run.marks = processes.collect_marks(run.everywhere())
     return run
 
 

@@ -34,9 +34,10 @@ def list_local(tag: str) -> list[Process]:
     return [p for p in list_processes() if _alive(p) and f"{TAG}={tag}" in read_environ(p.pid)]
 
 
-def list_host(cluster: NamespaceCluster, node: int, before: frozenset[Key]) -> list[Process]:
-    """What runs on a host and did not before the trial."""
-    return [p for p in cluster.processes(node) if _alive(p) and read_key(p.pid) not in before]
+def list_host(cluster: NamespaceCluster, node: int, before: frozenset[Key], others: frozenset[str]) -> list[Process]:
+    """What runs on a host and did not before the trial, without what a neighbour (by its mark) has started since."""
+    fresh = [p for p in cluster.processes(node) if _alive(p) and read_key(p.pid) not in before]
+    return [p for p in fresh if not others.intersection(read_environ(p.pid))]
 
 
 def list_marked(marks: frozenset[str]) -> list[Process]:
