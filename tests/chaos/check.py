@@ -87,7 +87,7 @@ def _check_left(run: Run) -> list[str]:
         if not (dirs or left) or time.monotonic() > deadline:
             break
         time.sleep(0.03)
-    return [f"left: pid {p.pid} {p.state} {p.command[:90]}" for p in left] + [f"left: {path}" for path in dirs]
+    return [f"left: pid {p.pid} {p.state} {p.command[:90]!r}" for p in left] + [f"left: {path}" for path in dirs]
 
 
 def _check_stderr(run: Run, expected: Expected) -> list[str]:
