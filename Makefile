@@ -1,4 +1,4 @@
-.PHONY: demo test bench
+.PHONY: demo test bench chaos
 
 demo:
 	tools/demo
@@ -10,3 +10,11 @@ test:
 bench:
 	tools/setup test
 	.venv/bin/python -m bench $(PART)
+
+# make chaos N=1000 [SEED=..] [TIME=seconds] plays trials of the fault suite one after another (as root);
+# make chaos TRIAL=seed:number plays that one again.
+N ?= 1000
+TIME ?= 3600
+chaos:
+	tools/setup test
+	.venv/bin/python -m tests.chaos -n $(N) --time $(TIME) $(if $(SEED),--seed $(SEED)) $(if $(TRIAL),--trial $(TRIAL))

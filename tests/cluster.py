@@ -39,6 +39,9 @@ from tests.cluster_parts import (
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"
 _counter = itertools.count()
 
+# A queue that lets nothing through (netem, made for this, is not in every kernel).
+_NOTHING_PASSES = ("tbf", "rate", "8bit", "burst", "1", "limit", "1")
+
 # pid 1 of a host: mounts and network are ready when it is started; it runs sshd, reaps what is orphaned, and ends only
 # by being killed. Plain Python, because a shell reaps only the children it knows.
 _INIT = """
@@ -189,13 +192,23 @@ class NamespaceCluster(Cluster):
         """Kill host `i`'s pid 1: everything on it is gone at once."""
         os.kill(self._inits[i], signal.SIGKILL)
 
-    def cut(self, i: int) -> None:
-        """Take host `i`'s network link down: nothing on either side is told."""
-        self._on_switch("ip", "link", "set", f"h{i}", "down")
+    def cut(self, i: int, way: str = "both") -> None:
+        """Host `i`'s network link is dead `both` ways, or for what goes `out` of it or `in`: nobody is told."""
+        if way == "both":
+            self._on_switch("ip", "link", "set", f"h{i}", "down")
+        elif way == "out":
+            do(*self._enter(i), "tc", "qdisc", "add", "dev", "eth0", "root", *_NOTHING_PASSES)
+        else:
+            self._on_switch("tc", "qdisc", "add", "dev", f"h{i}", "root", *_NOTHING_PASSES)
 
-    def heal(self, i: int) -> None:
-        """Bring the link up again."""
-        self._on_switch("ip", "link", "set", f"h{i}", "up")
+    def heal(self, i: int, way: str = "both") -> None:
+        """Undo `cut`."""
+        if way == "both":
+            self._on_switch("ip", "link", "set", f"h{i}", "up")
+        elif way == "out":
+            do(*self._enter(i), "tc", "qdisc", "del", "dev", "eth0", "root")
+        else:
+            self._on_switch("tc", "qdisc", "del", "dev", f"h{i}", "root")
 
     def path(self, i: int, path: str) -> Path:
         """Where a file in host `i`'s private /tmp or home lies on this machine."""

@@ -46,13 +46,16 @@ def test_the_odd_rank_of_a_hang_is_named_by_its_place(tmp_path: Path) -> None:
     assert [group["ranks"] for group in ended.summary["stack_groups"]] == [[3], [0, 1, 2]]
 
 
+UNTIL = "import time\nend = time.monotonic() + 4.5\n"
+BUSY = UNTIL + "while time.monotonic() < end: pass\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "import time\nfor i in range(18): print(i, flush=True); time.sleep(0.25)",
-        "import time\nend = time.monotonic() + 4.5\nwhile time.monotonic() < end: pass",
-        "import subprocess, sys\n"
-        "busy = 'import time\\nend = time.monotonic() + 4.5\\nwhile time.monotonic() < end: pass'\nsubprocess.run([sys.executable, '-c', busy])",
+        UNTIL + "while time.monotonic() < end: print(end, flush=True); time.sleep(0.25)",
+        BUSY,
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r}])",
     ],
     ids=["prints-slowly", "computes", "waits-for-a-busy-child"],
 )
