@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from meshrun.worker import devices
-from meshrun.worker.mesh import build_meshes
+from meshrun.worker.mesh import build_meshes, check_grids
 from meshrun.worker.session import Owner, Session
 from meshrun.worker.store import compare_plans, open_store
 
@@ -29,6 +29,7 @@ def make_world(session: Session, owner: Owner, backend: str | None = None, timeo
     backend = backend or order.backend or devices.default_backend(order.device)
     timeout = timeout or timedelta(seconds=order.timeout_s)
     devices.use_device(order.device, place.local_rank)
+    check_grids(order.mesh, place.world_size)  # before a peer may see our end as a broken connection
     session.generation += 1
     store = next_store(session, timeout)
     unwrapped("init_process_group")(backend, store=store, rank=place.rank, world_size=place.world_size, timeout=timeout)

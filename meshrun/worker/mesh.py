@@ -78,11 +78,20 @@ class Groups:
         return list({id(group): group for group in [dist.group.WORLD, *chosen]}.values())
 
 
+def check_grids(mesh: Mapping[str, Any], world_size: int) -> None:
+    """Raises ValueError if a grid does not cover the world exactly (torch accepts a smaller one silently)."""
+    for dims in (mesh["dims"], *(mesh.get("factorings") or {}).values()):
+        if torch.Size(tuple(dims.values())).numel() != world_size:
+            asked = ",".join(f"{name}={size}" for name, size in dims.items())
+            raise ValueError(f"the mesh {asked} does not have {world_size} places, one for each worker")
+
+
 def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_s: float) -> Built:
     """Build what the plan's `mesh` object asks, in its order: dims, views, factorings. The world group must exist.
 
-    Raises ValueError if a grid does not cover the world exactly (torch accepts a smaller one silently), and whatever
-    torch raises; then group names differ between ranks and the process must end."""
+    Raises ValueError as `check_grids`, and whatever torch raises; then group names differ between ranks and the process
+    must end."""
+    check_grids(mesh, world_size)
     groups = Groups(world_size, timeout_s, mesh)
     built = Built()
     root = built.meshes[""] = _make_grid(mesh["dims"], device, groups)
@@ -97,9 +106,6 @@ def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_
 def _make_grid(dims: Mapping[str, int], device: str, groups: Groups) -> DeviceMesh:
     sizes, names = tuple(dims.values()), tuple(dims)
     ranks = torch.arange(groups.world_size, dtype=torch.int, device="cpu")
-    if torch.Size(sizes).numel() != groups.world_size:
-        asked = ",".join(f"{name}={size}" for name, size in dims.items())
-        raise ValueError(f"the mesh {asked} does not have {groups.world_size} places, one for each worker")
     made = [groups.get(split_ranks(sizes, (i,)), name) for i, name in enumerate(names)]
     if len(made) == 1:
         return DeviceMesh.from_group(made[0], device, mesh_dim_names=names)
