@@ -100,6 +100,16 @@ def _bounded(text: str, limit: int, keep_end: bool = False) -> str:
 
 
 def _place(error: BaseException) -> tuple[str, int]:
+    """The user's innermost line, else the innermost of all. An exception that a signal handler raised after the script
+    had failed (DataLoader's for SIGCHLD) has no line of the user's: the one it came on top of has."""
+    own = _own_place(error)
+    if is_users(own[0]) or error.__context__ is None:
+        return own
+    under = _own_place(error.__context__)
+    return under if is_users(under[0]) else own
+
+
+def _own_place(error: BaseException) -> tuple[str, int]:
     frames = [(tb.tb_frame.f_code.co_filename, lineno or 0) for tb, lineno in traceback_lines(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename and (not frames or is_users(error.filename)):
         return error.filename, error.lineno or 0

@@ -9,10 +9,12 @@ import os
 import signal
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from meshrun import wire
+from meshrun.worker import record
 from tests.worker.player import End, Player
 
 
@@ -209,3 +211,20 @@ def test_wrappers_leave_no_frame_in_a_traceback(player: Player) -> None:
     assert end.raised.line == 2
     assert "meshrun/worker" not in end.err
     assert "[rank0]: Traceback" in end.err
+
+
+def test_what_a_handler_raises_on_top_of_a_failure_is_placed_where_the_script_was(tmp_path: Path) -> None:
+    """DataLoader's SIGCHLD handler may raise just after the script has failed, outside of any of the user's lines."""
+    script = tmp_path / "script.py"
+    script.write_text("def fail():\n    raise ConnectionResetError('gone')\n")
+    namespace: dict[str, Any] = {}
+    exec(compile(script.read_text(), str(script), "exec"), namespace)
+    try:
+        try:
+            namespace["fail"]()
+        except ConnectionResetError:
+            json.loads("{")  # raises in the standard library, as the handler does in torch
+    except json.JSONDecodeError as late:
+        late.__traceback__ = late.__traceback__ and late.__traceback__.tb_next  # our own frame, as `strip` removes it
+        raised = record.make_raised(late, 0, 0, "script", 1)
+    assert (raised.type, raised.file, raised.line) == ("json.decoder.JSONDecodeError", str(script), 2)
