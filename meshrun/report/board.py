@@ -4,7 +4,6 @@ Called by: report.terminal."""
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -166,20 +165,10 @@ def render_board(progress: Progress, width: int, now: float) -> str:
     return fit(f"meshrun {render_clock(now - progress.since)} {which}{_TEXTS[progress.phase](progress)}", width)
 
 
-def _cells(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
 def fit(text: str, width: int) -> str:
-    """`text` cut to `width` terminal cells, with an ellipsis where it was cut."""
-    if sum(map(_cells, text)) <= width:
+    """`text` cut to `width` terminal cells, with an ellipsis where it was cut (rich knows how wide a character is)."""
+    from rich.cells import cell_len, set_cell_size  # only a terminal needs it: not on the start-up path
+
+    if cell_len(text) <= width:
         return text
-    used, kept = 1, []
-    for char in text:
-        used += _cells(char)
-        if used > width:
-            break
-        kept.append(char)
-    return "".join(kept) + "…" if width > 0 else ""
+    return set_cell_size(text, width - 1) + "…" if width > 0 else ""
