@@ -142,10 +142,6 @@ class Line:
             return encode(Beat())
         return b""
 
-    def drop_output(self) -> None:
-        """Forget the output that is still queued, so that the last messages can leave."""
-        self._spool.clear()
-
     def shut(self) -> None:
         """Nobody listens any more: forget everything, take nothing more."""
         self.open = False

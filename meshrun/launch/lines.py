@@ -34,11 +34,6 @@ class Line:
         self._outbox = bytearray()
         self._state = "open"  # "open" | "closing" (sends the rest, hears nothing) | "closed"
 
-    @property
-    def is_open(self) -> bool:
-        """True until it was closed by either end."""
-        return self._state == "open"
-
     def write(self, data: bytes) -> None:
         """Queue bytes; never blocks. Nothing happens once the line is closed."""
         if self._state == "open" and data:

@@ -1,6 +1,6 @@
 """Owns: the run directory: its layout, its mode, and going on when the disk is full.
 Must not: keep many files open (thousands of ranks, 256 descriptors), or let an OSError end the run.
-Called by: report.report (one thread at a time), cli (new_run_id)."""
+Called by: report.report (one thread at a time)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from meshrun.errors import InputError, Problem
@@ -20,11 +19,6 @@ OPEN_FILES = 64
 TAIL_BYTES = 1024 * 1024
 _SUFFIX = {STDOUT: "out", STDERR: "err"}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def new_run_id(now: float, random: bytes) -> str:
-    """A name for a run that starts at `now` (seconds since the epoch, shown in local time), told apart by two bytes."""
-    return f"{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}-{random[:2].hex()}"
 
 
 def files_of(path: str, attempt: int) -> str:

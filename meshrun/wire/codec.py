@@ -142,8 +142,3 @@ class Decoder:
                 yield decode(kind, body)
         finally:
             del self._buffer[:start]
-
-    @property
-    def pending(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return len(self._buffer)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshrun.errors import InputError
-from meshrun.report.store import OPEN_FILES, RunDirectory, new_run_id
+from meshrun.report.store import OPEN_FILES, RunDirectory
 from meshrun.wire import STDERR, STDOUT
 
 
@@ -150,8 +150,3 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
         assert not list((tmp_path / "run").glob("summary.json*"))
     finally:
         subprocess.run(["umount", tmp_path], check=True)
-
-
-def test_a_run_id_sorts_by_time_and_is_told_apart() -> None:
-    first, second = new_run_id(1_800_000_000.0, b"\xa3\xf9"), new_run_id(1_800_000_001.0, b"\x00\x01")
-    assert first < second and first.endswith("-a3f9") and len(first) == len("20261130-114501-a3f9")
