@@ -5,8 +5,9 @@ Called by: every other part; `cli/main.py` alone turns these into words and an e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from meshrun.dataclass import dataclass
 
 EXIT_OK = 0
 EXIT_USAGE = 2

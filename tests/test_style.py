@@ -19,6 +19,7 @@ SOURCES = sorted((ROOT / "meshrun").rglob("*.py"))
 IMPURE = frozenset(["os", "sys", "time", "socket", "subprocess", "threading", "signal", "logging", "random", "uuid"])
 PURE_PACKAGES = ("meshrun.wire", "meshrun.spec", "meshrun.plan")
 PURE_MODULES = (
+    "meshrun.quickclass",
     "meshrun.errors",
     "meshrun.launch.bundle",
     "meshrun.launch.channel",

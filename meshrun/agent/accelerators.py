@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from meshrun.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

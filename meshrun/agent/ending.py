@@ -4,8 +4,6 @@ Called by: agent.supervisor."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from meshrun.agent.events import (
     Action,
     CloseStore,
@@ -31,6 +29,7 @@ from meshrun.agent.state import (
     change_workers,
     turn,
 )
+from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
 from meshrun.wire import Bye, Drained, Trouble
 

@@ -8,7 +8,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from meshrun.dataclass import dataclass
 
 _DIST = re.compile(r"torch-([^-]+?)(?:-[^/]*)?\.(?:dist|egg)-info", re.IGNORECASE)
 _VERSION = re.compile(r"^__version__\s*(?::[^=]+)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)

@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from meshrun.agent.reactor import READ, WRITE, Reactor
 from meshrun.agent.spool import Spool
+from meshrun.dataclass import replace
 from meshrun.errors import WireError
 from meshrun.wire import MARKER, Ack, Beat, Decoder, Output, encode
 

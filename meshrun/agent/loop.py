@@ -8,7 +8,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from meshrun import wire
@@ -26,6 +25,7 @@ from meshrun.agent.state import Stage, next_deadline
 from meshrun.agent.trees import Trees
 from meshrun.agent.variables import NodeValues
 from meshrun.agent.workers import Workers
+from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
 from meshrun.wire import Brief, ForkStore, Order, Start, Trouble
 

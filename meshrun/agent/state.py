@@ -4,11 +4,11 @@ Called by: agent.supervisor and its neighbours, tests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from meshrun.agent.events import Action, Reaped, Said
+from meshrun.dataclass import dataclass, replace
 from meshrun.wire import Assign, Brief, OpenStore, Start
 
 # Before the Brief has said how long the launcher may be silent.

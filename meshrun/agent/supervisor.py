@@ -5,7 +5,6 @@ Called by: agent.loop; tests play whole histories through it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from meshrun.agent import ending
@@ -23,6 +22,7 @@ from meshrun.agent.state import (
     silence_deadline,
     turn,
 )
+from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
 from meshrun.wire import (
     PROTOCOL,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.wire import Assign, Brief, Start, WorkerSlot
 
 # Outermost first: accelerate builds its own mesh in this order, so a mesh in another order must not be announced.

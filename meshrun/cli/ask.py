@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import queue
 import time
-from dataclasses import replace
 
+from meshrun.dataclass import replace
 from meshrun.errors import ClusterError
 from meshrun.launch.channel import ChannelEvent, Closed, Opened, Received, Unreachable
 from meshrun.launch.fleet import Fleet

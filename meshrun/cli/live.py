@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass
 from typing import Any
 
 from meshrun.cli.request import read_settings
+from meshrun.dataclass import dataclass
 from meshrun.errors import ClusterError, InputError, Problem
 from meshrun.report.control import ANSWER_S, NAME, reach_socket
 from meshrun.spec.argv import Split

@@ -8,11 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from meshrun.cli.files import read_text_file
 from meshrun.cli.script import read_script
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.environment import select_exports
 from meshrun.report.show import check_show, parse_show

@@ -5,7 +5,6 @@ Called by: launch.sources."""
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Mapping
 
 # The oldest time a zip can hold: an archive must not depend on when it was made.
@@ -14,6 +13,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def make_bundle(files: Mapping[str, bytes]) -> bytes:
     """A zip of `files` (archive name → content) that `zipimport` reads; deterministic."""
+    import zipfile  # 3 ms that only the first run after a change needs
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

@@ -5,10 +5,10 @@ Called by: launch.fleet and the openers; watch reads the events."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from meshrun import wire
+from meshrun.dataclass import dataclass
 from meshrun.errors import Cause
 
 NOISE_LIMIT = 64 * 1024

@@ -8,11 +8,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from meshrun import wire
+from meshrun.dataclass import dataclass, replace
 from meshrun.errors import CauseKind, MeshrunError, WireError
 from meshrun.spec.values import Job, MeshSpec
 from meshrun.wire.messages import message

@@ -9,9 +9,9 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from meshrun.dataclass import dataclass
 from meshrun.launch.ssh_config import match_patterns
 
 

@@ -9,11 +9,11 @@ import selectors
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from meshrun import wire
+from meshrun.dataclass import dataclass, field
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch import handshake
 from meshrun.launch.channel import Channel, ChannelEvent, Closed, Deliver, Opened, Opener, Received, Remark, Unreachable
@@ -39,7 +39,7 @@ def _crossing(decoder: wire.Decoder, data: bytes, allowed: tuple[type[Any], ...]
 # ---- node 0 ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(slots=True)
 class _Stranger:
     """A connection that has not joined yet."""
 
@@ -49,7 +49,7 @@ class _Stranger:
     spoke: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Seat:
     """A node rank that somebody must claim."""
 

@@ -20,7 +20,8 @@ from meshrun.launch.bundle import make_bundle
 
 _ROOT = Path(__file__).resolve().parent.parent
 # Of spec only what a worker imports: the rest reads files and command lines (and yaml), which no node does.
-_FILES = ("__init__.py", "errors.py", "spec/__init__.py", "spec/mesh.py", "spec/values.py")
+_TOP = ("__init__.py", "dataclass.py", "quickclass.py", "errors.py")
+_FILES = (*_TOP, "spec/__init__.py", "spec/mesh.py", "spec/values.py")
 _PACKAGES = ("agent", "wire", "worker")
 # PEP 552: hash-based and unchecked. zipimport then compares neither times nor sources; another magic number makes it
 # fall back to the .py beside it (zipimport._get_module_code, the same from 3.8 on).

@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from meshrun.dataclass import dataclass, field
 from meshrun.errors import InputError, Place, Problem
 
 _MANY = frozenset({"identityfile"})

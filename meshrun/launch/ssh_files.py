@@ -9,9 +9,9 @@ import glob
 import os
 import pwd
 import subprocess
-from dataclasses import replace
 from functools import lru_cache
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Problem
 from meshrun.launch.known_hosts import Entry, make_line, parse_known_hosts
 from meshrun.launch.ssh_config import Asker, Line, Target, parse_lines, resolve

@@ -5,8 +5,8 @@ Called by: launch.ssh_files."""
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Problem
 from meshrun.launch.ssh_config import Asker, Target, expand
 from meshrun.spec.values import SshSettings

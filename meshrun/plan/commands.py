@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 
+from meshrun.dataclass import fields
 from meshrun.plan.orders import asked_device
 from meshrun.plan.values import NodePlan, Plan
 from meshrun.spec.mesh import spell_dims

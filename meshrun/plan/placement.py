@@ -7,10 +7,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, product
 from math import prod
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.values import Mesh, NodePlan, Plan, WorkerPlan
 from meshrun.spec.mesh import check_spec, solve_dims

@@ -4,8 +4,7 @@ Called by: plan's functions, launch, watch, report, cli."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from meshrun.dataclass import dataclass
 from meshrun.spec.values import Host
 
 

@@ -4,9 +4,9 @@ Called by: report.terminal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from meshrun.dataclass import dataclass, field, replace
 from meshrun.plan.values import Plan
 from meshrun.report.show import render_ranks
 from meshrun.spec.values import Job

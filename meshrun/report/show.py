@@ -7,8 +7,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.values import WorkerPlan
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from meshrun.dataclass import dataclass
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.report.show import render_ranks
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import CauseKind
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.report.show import render_ranks

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.options import BY_FLAG, FIXED, REFUSED, Kind
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from meshrun.dataclass import dataclass, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.hostkeys import parse_devices
 from meshrun.spec.hostlist import RangeError, expand, split_outside

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import replace
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.hostkeys import MAX_SLOTS, KeyProblem, Keys, read_keys
 from meshrun.spec.hostlist import RangeError, expand, split_outside

@@ -8,8 +8,8 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place
 from meshrun.spec.hostname import NameProblem, read_number
 from meshrun.spec.values import Host

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+
+from meshrun.dataclass import dataclass
 
 _DIGITS = re.compile(r"[0-9]+")
 _USER = re.compile(r"[^\s@:,\[\]=\"'/\\#-][^\s@:,\[\]=\"'/\\#]*")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import PurePosixPath
 
+from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.settings import Settings
 from meshrun.spec.signals import parse_early_signal

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 
 MAX_BYTES = 64 * 1024

@@ -4,8 +4,9 @@ Called by: spec.argv, spec.settings, spec.job_file, and cli, which makes click o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from meshrun.dataclass import dataclass
 
 
 class Kind(Enum):

@@ -7,9 +7,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.options import BY_NAME, OPTIONS, Kind, Option
 

@@ -4,8 +4,7 @@ Called by: spec's parsers, plan, cli, worker."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from meshrun.dataclass import dataclass
 
 _PLAIN = re.compile(r"[^ \t]+")
 # What may not stand in a line: it would hide something from the reader, or be the sign of a binary file.

@@ -4,10 +4,10 @@ Called by: every other stage, and watch.state for the timers and messages of the
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, EXIT_OK, Cause, CauseKind
 from meshrun.watch import restarts
 from meshrun.watch.blame import find_first

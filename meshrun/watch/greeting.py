@@ -4,9 +4,8 @@ Called by: watch.state, watch.lost."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from meshrun import wire
+from meshrun.dataclass import asdict
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
 from meshrun.plan.checks import check_facts
 from meshrun.plan.orders import make_brief

@@ -9,10 +9,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Generic, TypeVar
 
+from meshrun.dataclass import dataclass
 from meshrun.watch.values import Action, Began, Event, Finish, RunResult, Signalled, Tick
 
 S = TypeVar("S")

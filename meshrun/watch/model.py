@@ -4,11 +4,11 @@ Called by: the stages (greeting, planning, address, running, ending) and watch.s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 from typing import Any
 
+from meshrun.dataclass import dataclass, replace
 from meshrun.errors import Cause
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Job

@@ -5,9 +5,9 @@ Called by: watch.greeting."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
 from meshrun.plan.checks import check_facts, check_script
 from meshrun.plan.describe import describe_plan

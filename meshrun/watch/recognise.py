@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from meshrun.dataclass import dataclass, replace
 from meshrun.watch.values import Failure
 
 TAIL_LINES = 10  # of a stderr without a traceback: what stands earlier explains no end

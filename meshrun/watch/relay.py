@@ -5,11 +5,11 @@ Called by: watch.loop, in place of watch.state, where `--node-rank` is above 0."
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from typing import Any
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
 from meshrun.plan.orders import host_of, make_brief

@@ -4,10 +4,10 @@ Called by: watch.relay, watch.relay_orders."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, Cause, CauseKind
 from meshrun.watch.relay_model import BEAT_S, OWN, UPSTREAM, Link, RelayState, RelayStep
 from meshrun.watch.values import Finish, NodeCause, Note, Outcome, RunResult, Signalled

@@ -4,11 +4,11 @@ Called by: watch.relay, watch.relay_ending, watch.relay_orders."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 from typing import Any
 
+from meshrun.dataclass import dataclass, replace
 from meshrun.plan.orders import host_of
 from meshrun.plan.values import Plan
 from meshrun.spec.values import ByHand, Job

@@ -5,10 +5,10 @@ Called by: watch.relay."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, Cause, CauseKind, WireError
 from meshrun.launch import handshake
 from meshrun.plan.orders import PROGRESS_MOST_S, host_of

@@ -5,10 +5,10 @@ Called by: watch.ending; watch.relay_orders for `shorten`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.watch.blame import find_first
 from meshrun.watch.model import State, Step
 from meshrun.watch.phases import Timer, Turn

@@ -4,9 +4,8 @@ Called by: watch.address (start), watch.state (messages and timers)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.spec.signals import signal_name
 from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run

@@ -5,9 +5,9 @@ Called by: watch.running, watch.state (messages and timers)."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, EXIT_TIME_LIMIT
 from meshrun.watch.ending import halt_run
 from meshrun.watch.model import Halt, Inquiry, Purpose, Step, name_some, name_worker

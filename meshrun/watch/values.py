@@ -4,10 +4,10 @@ Called by: watch.state, watch.relay (pure), watch.loop, report, cli."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import Cause
 from meshrun.launch.channel import ChannelEvent
 from meshrun.plan.values import Plan

@@ -4,9 +4,9 @@ Called by: watch.ending (for `Leave.summary`), watch.relay (reads it)."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
+from meshrun.dataclass import asdict
 from meshrun.errors import Cause, CauseKind, WireError
 from meshrun.plan.values import Plan
 from meshrun.watch.values import Failure, NodeCause, Outcome, RaisedException, RunResult

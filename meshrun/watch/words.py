@@ -5,9 +5,9 @@ Called by: watch.blame."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import takewhile
 
+from meshrun.dataclass import dataclass
 from meshrun.watch.values import RaisedException
 
 LIFTED_LINES = 60

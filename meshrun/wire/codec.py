@@ -7,9 +7,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any, TypeVar
 
+from meshrun.dataclass import fields
 from meshrun.errors import WireError
 from meshrun.wire.messages import MESSAGES, Output, WorkerSlot
 

@@ -4,10 +4,10 @@ Called by: through `meshrun.wire`, agent and worker."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from meshrun.wire.messages import Message, message
+from meshrun.dataclass import dataclass
+from meshrun.wire.messages import message
 
 # A worker registers faulthandler for SIGRTMIN + this (free for users: Slurm and Lightning use USR1/USR2).
 STACKS_SIGNAL_OFFSET = 7
@@ -16,8 +16,8 @@ STACKS_SIGNAL_OFFSET = 7
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Order(Message):
+@dataclass(frozen=True, slots=True)
+class Order:
     """What to run: the same for all workers of an attempt on a node. To the fork server and to each spawned worker."""
 
     form: str
@@ -36,8 +36,8 @@ class Order(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Fork(Message):
+@dataclass(frozen=True, slots=True)
+class Fork:
     """Fork one worker. With the frame travel three descriptors: stdout, stderr, its own socket."""
 
     rank: int
@@ -45,8 +45,8 @@ class Fork(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ForkStore(Message):
+@dataclass(frozen=True, slots=True)
+class ForkStore:
     """Fork the process that serves the store on the listening socket that travels with this frame."""
 
     world_size: int
@@ -54,8 +54,8 @@ class ForkStore(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Forked(Message):
+@dataclass(frozen=True, slots=True)
+class Forked:
     """The child's pid (rank -1: the store). It is a child of the agent by now."""
 
     rank: int
@@ -63,8 +63,8 @@ class Forked(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Imported(Message):
+@dataclass(frozen=True, slots=True)
+class Imported:
     """The fork server is ready. `problem`: why forking is not safe here ("" = safe); then the agent spawns instead."""
 
     torch: str

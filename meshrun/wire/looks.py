@@ -4,22 +4,21 @@ Called by: through `meshrun.wire` watch, launch.handshake, agent."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from meshrun.wire.messages import Message, message
+from meshrun.dataclass import dataclass
+from meshrun.wire.messages import message
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dump(Message):
+@dataclass(frozen=True, slots=True)
+class Dump:
     """Send the Python stacks of these local ranks' processes (empty: all), as `Stacks`."""
 
     ranks: tuple[int, ...]
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Stacks(Message):
+@dataclass(frozen=True, slots=True)
+class Stacks:
     """What faulthandler says of one rank's process: all its threads, the main one last."""
 
     rank: int
@@ -27,8 +26,8 @@ class Stacks(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Progress(Message):
+@dataclass(frozen=True, slots=True)
+class Progress:
     """These local ranks have written output or used a processor since the last look. Not sent where none has."""
 
     attempt: int

@@ -4,29 +4,15 @@ Called by: `wire.codec`, and through `meshrun.wire` launch (channels), watch (st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from meshrun.dataclass import dataclass, field
 
 PROTOCOL = 1
 STDOUT, STDERR = 1, 2
 
 M = TypeVar("M")
 MESSAGES: dict[str, type[Any]] = {}
-
-
-class Message:
-    """What all messages share, written once: generated for each of forty classes it cost 6 ms of every start."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
-
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, name) for name in self.__slots__))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
 
 def message(cls: type[M]) -> type[M]:
@@ -39,8 +25,8 @@ def message(cls: type[M]) -> type[M]:
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Brief(Message):
+@dataclass(frozen=True, slots=True)
+class Brief:
     """All that a node needs to know before there is a plan. The first frame on every channel.
 
     Strings that came from the operating system carry undecodable bytes as surrogate escapes, both ways."""
@@ -69,8 +55,8 @@ class Brief(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class WorkerSlot(Message):
+@dataclass(frozen=True, slots=True)
+class WorkerSlot:
     """One worker of this node, as numbers and names only (it may cross the manual-mode line)."""
 
     rank: int
@@ -80,8 +66,8 @@ class WorkerSlot(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Assign(Message):
+@dataclass(frozen=True, slots=True)
+class Assign:
     """This node's part of the plan. Comes after every node has greeted; carries no command."""
 
     node_rank: int
@@ -99,8 +85,8 @@ class Assign(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class TryAddresses(Message):
+@dataclass(frozen=True, slots=True)
+class TryAddresses:
     """Try to reach node 0 at each address, in order, on `port`; answered by `Reached`."""
 
     addresses: tuple[str, ...]
@@ -109,8 +95,8 @@ class TryAddresses(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class OpenStore(Message):
+@dataclass(frozen=True, slots=True)
+class OpenStore:
     """Node 0: bind the store to `address` (port 0: the kernel picks); answered by `StoreOpened` or `Trouble`."""
 
     address: str
@@ -120,8 +106,8 @@ class OpenStore(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Start(Message):
+@dataclass(frozen=True, slots=True)
+class Start:
     """Start all workers of this node. Sent to all nodes or to none."""
 
     attempt: int
@@ -130,8 +116,8 @@ class Start(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Stop(Message):
+@dataclass(frozen=True, slots=True)
+class Stop:
     """End all workers: SIGTERM once, `grace_s`, SIGKILL. `grace_s` 0: at once. The agent stays."""
 
     grace_s: float
@@ -139,16 +125,16 @@ class Stop(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class SignalWorkers(Message):
+@dataclass(frozen=True, slots=True)
+class SignalWorkers:
     """Give every running worker's main process this signal, once: its cue to write a checkpoint."""
 
     signal: int
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Restart(Message):
+@dataclass(frozen=True, slots=True)
+class Restart:
     """By hand, to the other nodes' commands: the attempt before `attempt` failed, all its workers are gone, and
     `Start` follows. `summary` is that attempt's result, for the node's own report. No agent gets this."""
 
@@ -159,16 +145,16 @@ class Restart(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Ack(Message):
+@dataclass(frozen=True, slots=True)
+class Ack:
     """`count` bytes of output have been stored and shown; the window opens by as much."""
 
     count: int
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Leave(Message):
+@dataclass(frozen=True, slots=True)
+class Leave:
     """The run is over: stop whatever is left, say `Bye`, go. `summary` is summary.json's content (by hand)."""
 
     exit_code: int
@@ -180,8 +166,8 @@ class Leave(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Beat(Message):
+@dataclass(frozen=True, slots=True)
+class Beat:
     """Nothing to say, but alive. Sent every 2 s when nothing else was."""
 
 
@@ -189,8 +175,8 @@ class Beat(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Facts(Message):
+@dataclass(frozen=True, slots=True)
+class Facts:
     """The agent's greeting: what this node is. Found without importing torch."""
 
     protocol: int
@@ -219,8 +205,8 @@ class Facts(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Reached(Message):
+@dataclass(frozen=True, slots=True)
+class Reached:
     """Answer to `TryAddresses`: which addresses answered (and through which interface), which did not and why."""
 
     interfaces: dict[str, str]  # address → interface
@@ -228,16 +214,16 @@ class Reached(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class StoreOpened(Message):
+@dataclass(frozen=True, slots=True)
+class StoreOpened:
     attempt: int
     address: str
     port: int
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Spawned(Message):
+@dataclass(frozen=True, slots=True)
+class Spawned:
     """A worker process exists. `age_s` here and below: how long ago, by the agent's own clock, when this was sent."""
 
     rank: int
@@ -247,8 +233,8 @@ class Spawned(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Ready(Message):
+@dataclass(frozen=True, slots=True)
+class Ready:
     """A worker reached its script (eager: with the mesh built). Until all did, the start deadline runs."""
 
     rank: int
@@ -257,8 +243,8 @@ class Ready(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Raised(Message):
+@dataclass(frozen=True, slots=True)
+class Raised:
     """A worker's uncaught exception, recorded before anything else happens in that process."""
 
     rank: int
@@ -275,8 +261,8 @@ class Raised(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Exited(Message):
+@dataclass(frozen=True, slots=True)
+class Exited:
     """A worker is gone. `signal` 0: it ended with `exit_code`; else the exit code is 128 + signal."""
 
     rank: int
@@ -291,8 +277,8 @@ class Exited(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Output(Message):
+@dataclass(frozen=True, slots=True)
+class Output:
     """Bytes that a worker wrote, in order per rank and stream. Travels as a binary frame."""
 
     rank: int
@@ -301,16 +287,16 @@ class Output(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Drained(Message):
+@dataclass(frozen=True, slots=True)
+class Drained:
     """All workers of this attempt and all their processes are gone, and every byte they wrote has been sent."""
 
     attempt: int
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Trouble(Message):
+@dataclass(frozen=True, slots=True)
+class Trouble:
     """The agent cannot do what was asked, or something of ours broke. `kind` is a `CauseKind` value."""
 
     kind: str
@@ -320,16 +306,16 @@ class Trouble(Message):
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Bye(Message):
+@dataclass(frozen=True, slots=True)
+class Bye:
     """Nothing of the run is left on this node; the connection may close."""
 
     left: tuple[str, ...]  # processes that could not be ended, "pid name state"
 
 
 @message
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Interrupted(Message):
+@dataclass(frozen=True, slots=True)
+class Interrupted:
     """By hand: the user of that node pressed Ctrl-C (or sent SIGTERM, SIGHUP)."""
 
     signal: int

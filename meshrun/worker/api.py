@@ -4,13 +4,13 @@ Called by: `meshrun/__init__.py`."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.errors import InputError
 from meshrun.worker.session import (
     DEFAULT_TIMEOUT_S,
@@ -166,7 +166,7 @@ def _agree(session: Session, text: str) -> None:
     if asked["dims"] == session.dims and list(asked["dims"]) == list(session.dims):
         return
     if session.order.init != "eager" and session.dims == {"dp": session.place.world_size} and not session.meshes:
-        session.order = dataclasses.replace(session.order, mesh=asked)
+        session.order = replace(session.order, mesh=asked)
         return
     have = ",".join(f"{name}={size}" for name, size in session.dims.items())
     raise RuntimeError(f"the script asks for the mesh {text}, but this run has {have} (--mesh): drop one of the two")

@@ -4,9 +4,8 @@ Called by: forkserver and `__main__` make it, start runs it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from meshrun import wire
+from meshrun.dataclass import dataclass
 from meshrun.worker.line import Line
 
 

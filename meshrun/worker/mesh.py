@@ -5,7 +5,6 @@ Called by: groups."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+
+from meshrun.dataclass import dataclass, field
 
 Partition = tuple[tuple[int, ...], ...]
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from meshrun import wire
+from meshrun.dataclass import dataclass, field
 from meshrun.worker.line import Line
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ def make_bundle(path: Path) -> Path:
     """What travels to a node, with the stand-in for the worker package."""
     with zipfile.ZipFile(path, "w") as bundle:
         bundle.writestr("meshrun/__init__.py", "")
-        bundle.write(ROOT / "meshrun/errors.py", "meshrun/errors.py")
+        for name in ("errors.py", "dataclass.py", "quickclass.py"):
+            bundle.write(ROOT / "meshrun" / name, f"meshrun/{name}")
         for package in ("wire", "agent"):
             for file in sorted((ROOT / "meshrun" / package).glob("*.py")):
                 bundle.write(file, f"meshrun/{package}/{file.name}")

@@ -67,8 +67,9 @@ WAIT_S = 60.0  # only ever reached by a failing test
 
 @cache
 def make_standin_bundle() -> bytes:
-    """The real wire and errors, and the stand-in as `meshrun.agent.__main__`."""
-    files = {name: data for name, data in read_sources().items() if "/wire/" in name or "/errors" in name}
+    """The real wire and what it imports, and the stand-in as `meshrun.agent.__main__`."""
+    parts = ("meshrun/wire/", "meshrun/errors.", "meshrun/dataclass.", "meshrun/quickclass.")
+    files = {name: data for name, data in read_sources().items() if name.startswith(parts)}
     return make_bundle(
         {
             **files,

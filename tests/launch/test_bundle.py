@@ -27,8 +27,8 @@ def _import_from(tmp_path: Path, files: dict[str, bytes]) -> subprocess.Complete
 
 
 def _wire() -> dict[str, bytes]:
-    found = {n: d for n, d in read_sources().items() if n.startswith(("meshrun/wire/", "meshrun/errors"))}
-    return {"meshrun/__init__.py": b"", **found}
+    found = {n: d for n, d in read_sources().items() if n.startswith("meshrun/wire/") or n.count("/") == 1}
+    return {**found, "meshrun/__init__.py": b""}
 
 
 def test_same_files_same_bytes_in_any_order() -> None:
@@ -46,7 +46,8 @@ def test_it_holds_what_nodes_need_and_nothing_else() -> None:
     wanted = ("errors", "wire/codec", "agent/__main__", "worker/__main__", "spec/values")
     assert {f"meshrun/{name}.{end}" for name in wanted for end in ("py", "pyc")} <= names
     tops = {name.split("/")[1] for name in names}
-    assert tops <= {"__init__.py", "__init__.pyc", "errors.py", "errors.pyc", "wire", "spec", "agent", "worker"}
+    files = {f"{name}.{end}" for name in ("__init__", "dataclass", "quickclass", "errors") for end in ("py", "pyc")}
+    assert tops == {*files, "wire", "spec", "agent", "worker"}
     assert not [n for n in names if "__pycache__" in n or not n.endswith((".py", ".pyc"))]
 
 

@@ -23,7 +23,7 @@ from meshrun import wire
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from meshrun.worker.__main__ import main; main()"
-_PARTS = ("errors.py", "__init__.py", "wire", "spec", "agent", "worker")
+_PARTS = ("errors.py", "__init__.py", "dataclass.py", "quickclass.py", "wire", "spec", "agent", "worker")
 _LIMIT_S = 120
 
 
