@@ -140,9 +140,10 @@ class BindStore(NamedTuple):
 
 
 class ServeStore(NamedTuple):
-    """Hand the listening socket to a store process: forked, or (`fork` False) a fresh interpreter."""
+    """Hand the listening socket to a store process: "fork", "exec" (a fresh interpreter), or "wait": one as soon as
+    somebody connects, which a script without torch never does."""
 
-    fork: bool
+    how: str
     world_size: int
     timeout_s: float
 

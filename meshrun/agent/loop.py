@@ -161,7 +161,10 @@ class Agent:
     def _serve_store(self, action: ev.ServeStore) -> None:
         assert self._state.brief is not None
         message = ForkStore(action.world_size, action.timeout_s)
-        self._store.serve(message, self._server if action.fork else None, self._server_env(self._state.brief))
+        if action.how == "fork":
+            self._store.serve_forked(message, self._server)
+        else:
+            self._store.serve_afresh(message, self._server_env(self._state.brief), at_once=action.how == "exec")
 
     def _launch(self, action: ev.Launch) -> None:
         self._workers.close()

@@ -14,7 +14,7 @@ from typing import Any
 from meshrun.agent import procs, reach
 from meshrun.agent.events import Event, FromServer, ServerLost, Started, StoreBound, StoreRefused
 from meshrun.agent.link import Link
-from meshrun.agent.reactor import Reactor
+from meshrun.agent.reactor import READ, Reactor
 from meshrun.agent.spawn import start_role
 from meshrun.wire import Brief, Forked, ForkStore, OpenStore
 
@@ -118,18 +118,24 @@ class StoreHolder:
             listening.close()
         self._deliver(StoreBound(port))
 
-    def serve(self, message: ForkStore, server: ForkServer | None, env: Mapping[str, str]) -> None:
-        """Hand the socket to a process forked from `server`, or without one to a fresh interpreter."""
+    def serve_forked(self, message: ForkStore, server: ForkServer) -> None:
+        """Hand the socket to a process forked from `server`, which says `Started`."""
         assert self._socket is not None
-        handed = os.dup(self._socket.fileno())
-        if server is not None:
-            server.send(message, (handed,))
-        else:
-            self._serve_afresh(message, handed, env)
+        server.send(message, (os.dup(self._socket.fileno()),))
 
-    def _serve_afresh(self, message: ForkStore, handed: int, env: Mapping[str, str]) -> None:
+    def serve_afresh(self, message: ForkStore, env: Mapping[str, str], at_once: bool) -> None:
+        """Hand the socket to a fresh interpreter, now or when somebody connects; `Started` follows."""
+        assert self._socket is not None
+        if at_once:
+            self._start(message, env)
+        else:
+            self._reactor.watch(self._socket.fileno(), READ, lambda _: self._start(message, env))
+
+    def _start(self, message: ForkStore, env: Mapping[str, str]) -> None:
+        assert self._socket is not None
+        self._reactor.unwatch(self._socket.fileno())
         self._link = Link(self._reactor, lambda message: None, lambda: None)
-        self._link.send(message, (handed,))
+        self._link.send(message, (os.dup(self._socket.fileno()),))
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         far = self._link.far.fileno()
         try:
@@ -148,6 +154,7 @@ class StoreHolder:
 
     def _close_socket(self) -> None:
         if self._socket is not None:
+            self._reactor.unwatch(self._socket.fileno())
             self._socket.close()
             self._socket = None
 

@@ -73,7 +73,7 @@ class Store(Enum):
     NONE = "none"
     HELD = "held"  # the port is bound, nobody serves it yet; early clients wait in the backlog
     HANDED = "handed"  # to the fork server, whose answer is due
-    SERVED = "served"
+    SERVED = "served"  # by a process, or by the agent that waits for a first client to start one
 
 
 class Stage(Enum):

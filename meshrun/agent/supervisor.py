@@ -289,13 +289,13 @@ def _store_bound(state: State, event: ev.StoreBound, now: float) -> Step:
 
 
 def _serve_store(state: State) -> Step:
-    """With torch in the fork server the store is forked from it; else it is an interpreter of its own, at once."""
-    assert state.brief is not None
-    has_torch, assign = state.brief.init != "off", state.assign
+    """Forked where the fork server has torch, else an interpreter: a lazy one where nobody asked for torch."""
+    assign, has_torch = state.assign, bool(state.brief and state.brief.init != "off")
     if state.store is not Store.HELD or assign is None or (has_torch and state.server is Server.IMPORTING):
         return state, []
-    by_fork = has_torch and state.server is Server.READY
-    return replace(state, store=Store.HANDED), [ev.ServeStore(by_fork, assign.world_size, assign.timeout_s)]
+    how = "wait" if not has_torch else "fork" if state.server is Server.READY else "exec"
+    store = Store.SERVED if how == "wait" else Store.HANDED
+    return replace(state, store=store), [ev.ServeStore(how, assign.world_size, assign.timeout_s)]
 
 
 def _store_refused(state: State, event: ev.StoreRefused, now: float) -> Step:

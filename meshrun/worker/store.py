@@ -1,14 +1,12 @@
 """Owns: the rendezvous store: the process that serves it, the clients, and the comparison of plans through it.
-Must not: make process groups, or import torch before somebody connects.
+Must not: make process groups.
 Called by: `__main__` and forkserver (serve), groups and adopt (clients)."""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,8 +22,6 @@ class PlanMismatch(RuntimeError):
 
 def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     """Serve a TCPStore on a socket that already listens, until killed. Clients that came early wait in its backlog."""
-    if "torch" not in sys.modules:
-        select.select([listening], [], [])  # a script without torch never connects: then nobody pays for the import
     from torch.distributed import TCPStore
 
     host, port = socket.socket(fileno=os.dup(listening)).getsockname()[:2]

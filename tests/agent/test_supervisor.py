@@ -155,7 +155,7 @@ def test_the_store_is_forked_where_torch_is_and_fresh_where_not(init: str) -> No
     assert sent(bound, wire.StoreOpened) == [wire.StoreOpened(0, "127.0.0.1", 4711)]
     later = run.do(IMPORTED)
     serve = of(bound if init == "off" else later, ev.ServeStore)
-    assert serve == [ev.ServeStore(init != "off", 1, 60.0)]
+    assert serve == [ev.ServeStore("wait" if init == "off" else "fork", 1, 60.0)]
     assert len(of(run.log, ev.ServeStore)) == 1
     assert ev.StoreStarted(77) in run.do(ev.Started(ev.STORE, 77, 1.0))
 
