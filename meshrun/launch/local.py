@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import selectors
 import socket
 import subprocess
 import threading
@@ -16,6 +15,7 @@ from meshrun.errors import Cause, CauseKind
 from meshrun.launch.boot import COMMAND
 from meshrun.launch.channel import Channel, Deliver, Opener, Unreachable
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
+from meshrun.launch.pipes import read_both, read_rest, start_process, wait_for, write_all
 from meshrun.spec.values import Host, SshSettings
 
 _EXIT_WAIT_S = 5.0
@@ -47,71 +47,25 @@ class _LocalChannel:
 
     def _run(self, make_start: MakeStart) -> None:
         try:
-            process = _spawn()
+            process = start_process(["/bin/sh", "-c", COMMAND])
         except OSError as error:
             cause = Cause(CauseKind.AGENT, f"cannot start a process: {error.strerror}")
             self._intake.deliver(Unreachable(self._intake.node, cause))
             return
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin and process.stderr
         stdin = process.stdin
-        self._outbox.start(make_start(), lambda data: _write_all(stdin, data), stdin.close, f"{process.pid}-out")
-        reason = self._read(process.stdout, process.stderr)
+        self._outbox.start(make_start(), lambda data: write_all(stdin, data), stdin.close, f"{process.pid}-out")
+        reason = read_both(process, lambda data: feed_safely(self._intake, data), self._intake.hear)
         self._finish(process, process.stderr, reason)
-
-    def _read(self, stdout: IO[bytes], stderr: IO[bytes]) -> str:
-        """Until the agent closes its line; returns why we must end it, "" if it did."""
-        with selectors.PollSelector() as selector:  # no descriptor of its own: there may be hundreds of us
-            selector.register(stdout, selectors.EVENT_READ)
-            selector.register(stderr, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    data = os.read(key.fd, 65536)
-                    if key.fd == stdout.fileno():
-                        if not data:
-                            return ""
-                        if why := feed_safely(self._intake, data):
-                            return why
-                    elif data:
-                        self._intake.hear(data)
-                    else:
-                        selector.unregister(stderr)
 
     def _finish(self, process: subprocess.Popen[bytes], stderr: IO[bytes], garbled: str) -> None:
         self._outbox.stop()
         if process.stdout:
             process.stdout.close()
-        code: int | None
-        try:
-            code = process.wait(_EXIT_WAIT_S)
-        except subprocess.TimeoutExpired:
-            code = None
-        _read_rest(stderr, self._intake)
+        code = wait_for(process, _EXIT_WAIT_S)
+        read_rest(stderr, self._intake.hear)
         self._intake.end(code, garbled or f"the agent ended ({_describe(code)})")
         process.wait()  # however long it takes to stop its workers: no zombie
-
-
-def _spawn() -> subprocess.Popen[bytes]:
-    # Pipes of subprocess are close-on-exec from birth: no other child of ours can keep an agent's line open.
-    pipe = subprocess.PIPE
-    argv = ["/bin/sh", "-c", COMMAND]
-    return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-
-
-def _write_all(pipe: IO[bytes], data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(pipe.fileno(), view) :]
-
-
-def _read_rest(stderr: IO[bytes], intake: Intake) -> None:
-    """What stands in the pipe now; something the prelude left running may hold it open for ever."""
-    os.set_blocking(stderr.fileno(), False)
-    try:
-        while data := os.read(stderr.fileno(), 65536):
-            intake.hear(data)
-    except BlockingIOError:
-        pass
-    stderr.close()
 
 
 def _describe(code: int | None) -> str:

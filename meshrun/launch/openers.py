@@ -4,17 +4,21 @@ Called by: cli."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from meshrun.launch.boot import make_prologue
 from meshrun.launch.channel import Opener
+from meshrun.launch.intake import MakeStart
 from meshrun.launch.local import open_local
 from meshrun.launch.sources import bundle
-from meshrun.spec.values import Job
+from meshrun.spec.values import Host, Job, SshSettings
 
 
 def make_openers(job: Job) -> tuple[Opener, ...]:
-    """In node order: `job.local[node]` decides local or SSH. The first frame (the Brief) is the state machine's."""
+    """In node order: `job.local[node]` decides local or SSH. The first frame (the Brief) is the state machine's.
+
+    Raises InputError if the client that was asked for is not on this machine."""
     return tuple(_make_opener(job, node) for node in range(len(job.hosts)))
 
 
@@ -23,9 +27,17 @@ def _make_opener(job: Job, node: int) -> Opener:
     make_start = partial(_make_start, host.python or job.python, job.prelude)
     if job.local[node]:
         return open_local(make_start)
+    return _find_client(job.ssh.client)(host, job.ssh, job.connect_timeout_s, make_start)
+
+
+def _find_client(name: str) -> Callable[[Host, SshSettings, float, MakeStart], Opener]:
+    if name == "openssh":
+        from meshrun.launch.openssh import open_openssh
+
+        return open_openssh
     from meshrun.launch.ssh import open_ssh
 
-    return open_ssh(host, job.ssh, job.connect_timeout_s, make_start)
+    return open_ssh
 
 
 def _make_start(python: str, prelude: str) -> bytes:

@@ -24,6 +24,7 @@ from meshrun.launch.ssh_config import Target, restrict
 from meshrun.launch.ssh_connect import (
     Failed,
     blame_jump,
+    name_server,
     open_stream,
     read_public_key,
     refuse_login,
@@ -107,7 +108,7 @@ class _SshChannel:
 
     def _start(self, host: Host, settings: SshSettings, timeout_s: float) -> paramiko.Channel:
         hops = read_hops(host.name, host.user, host.port, settings)
-        with take_turn(hops[0]):
+        with take_turn(name_server(hops[0])):
             deadline = time.monotonic() + timeout_s
             transport = self._connect(hops, deadline)
             return _execute(transport, hops[-1], deadline)

@@ -1,6 +1,6 @@
 """Owns: a byte stream to an ssh server, by TCP or through a ProxyCommand; whose turn it is; the causes of failure.
 Must not: speak ssh or know paramiko.
-Called by: launch.ssh."""
+Called by: launch.ssh, launch.openssh."""
 
 from __future__ import annotations
 
@@ -106,13 +106,19 @@ class Proxy:
         self._process.wait()
 
 
-def take_turn(first: Target) -> ExitStack:
-    """Wait until one more login may be under way; leaving the result ends the turn."""
+def name_server(target: Target) -> str:
+    """What tells a server from others: host and port, or the command that leads to it."""
+    return target.proxy_command or f"{target.hostname}:{target.port}"
+
+
+def take_turn(server: str) -> ExitStack:
+    """Wait until one more login may be under way; leaving the result ends the turn.
+
+    `server`: what tells the first server on the way from others, see `name_server`."""
     with _registry:
-        key = first.proxy_command or f"{first.hostname}:{first.port}"
-        server = _server_logins.setdefault(key, threading.BoundedSemaphore(_LOGINS_PER_SERVER))
+        crowd = _server_logins.setdefault(server, threading.BoundedSemaphore(_LOGINS_PER_SERVER))
     turn = ExitStack()
-    for gate in (server, _all_logins):  # in this order: a crowd before one server must not hold up the others
+    for gate in (crowd, _all_logins):  # in this order: a crowd before one server must not hold up the others
         turn.enter_context(gate)
     return turn
 

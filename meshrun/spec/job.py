@@ -112,6 +112,7 @@ def ssh_settings(settings: Settings) -> SshSettings:
         user=settings["ssh-user"],
         port=settings["ssh-port"],
         identity=settings["identity"],
+        client=settings["ssh-client"],
         host_key_policy=settings["host-key-policy"] or "",
     )
 

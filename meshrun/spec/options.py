@@ -86,6 +86,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("python", T, "environment", "interpreter on the nodes; else the one that runs meshrun", None, "PATH"),
     Option("workdir", T, "environment", "directory on the nodes; this one when not said", None, "DIR"),
     Option("prelude", T, "environment", "sh commands on each node before anything else", "", "CMD"),
+    Option("ssh-client", C, "ssh", "what logs in; openssh: the system's ssh, for Kerberos, FIDO keys and the like",
+           "paramiko", "CLIENT", (), ("paramiko", "openssh")),
     Option("ssh-config", T, "ssh", "instead of ~/.ssh/config; none: no file", None, "FILE"),
     Option("ssh-user", T, "ssh", "login name where the hostfile says none", None, "NAME"),
     Option("ssh-port", N, "ssh", "port where the hostfile says none", None, "PORT", (), (), 1, PORT),

@@ -47,6 +47,7 @@ class SshSettings:
     user: str | None = None
     port: int | None = None
     identity: str | None = None
+    client: str = "paramiko"  # or "openssh": the system's `ssh`
     host_key_policy: str = ""  # "strict" | "accept-new"; "": what ssh config says, else strict
 
 
