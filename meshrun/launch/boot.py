@@ -24,6 +24,8 @@ COMMAND = (
 
 # An exit code for `explain`: a signal ended the far side, but the carrier does not say which.
 UNKNOWN_SIGNAL = -256
+# The same where it ended by itself.
+UNKNOWN_EXIT = -257
 
 _SAY = "meshrun-boot:"
 _EXIT_BOOT = 125
@@ -167,4 +169,6 @@ def _join(message: str, output: str) -> str:
 def _describe_exit(code: int) -> str:
     if code == UNKNOWN_SIGNAL:
         return "ended by a signal"
+    if code == UNKNOWN_EXIT:
+        return "exit code unknown"
     return f"ended by signal {-code}" if code < 0 else f"exit code {code}"

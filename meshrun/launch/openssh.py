@@ -11,24 +11,33 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache
 
 from meshrun.errors import Cause, CauseKind, InputError, Problem
-from meshrun.launch.boot import COMMAND
+from meshrun.launch.boot import COMMAND, UNKNOWN_EXIT
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
 from meshrun.launch.openssh_args import Hop, Way, find_jumps, make_arguments, make_query, read_answers
-from meshrun.launch.openssh_causes import FAILED, explain_failure, explain_query, explain_unrun, find_exit
+from meshrun.launch.openssh_causes import (
+    FAILED,
+    explain_failure,
+    explain_query,
+    explain_unrun,
+    find_exit,
+    say_added_key,
+)
 from meshrun.launch.openssh_ears import Ears
 from meshrun.launch.pipes import TOO_SLOW, read_both, read_rest, signal_session, start_process, wait_for, write_all
 from meshrun.launch.ssh_connect import Failed, take_turn
+from meshrun.launch.ssh_files import end_last_line
 from meshrun.launch.ssh_target import Asked
 from meshrun.spec.values import Host, SshSettings
 
 _EXIT_WAIT_S = 5.0
 _LEAVE_S = 1.0  # how long ssh may take after end-of-file, and then after SIGTERM
+_REST_S = 0.2  # what stood before the end of the far side's command is in this ssh already
 _MOST_HOPS = 16
 _QUERY_S = 30.0
 
@@ -104,6 +113,10 @@ class _OpensshChannel:
 
     def _attempt(self, way: Way, timeout_s: float, make_start: MakeStart, turn: ExitStack) -> None:
         deadline = time.monotonic() + timeout_s
+        for hop in way:
+            if hop.policy == "accept-new":
+                with suppress(OSError):  # ssh says itself what it cannot write
+                    end_last_line(hop.known_hosts[0])
         process = self._start(make_arguments(way, timeout_s, COMMAND))
         assert process.stdin
         stdin = process.stdin
@@ -115,15 +128,17 @@ class _OpensshChannel:
             return feed_safely(self._intake, data)
 
         def hear(data: bytes) -> None:
-            self._hear(data)
+            self._hear(data, way)
             if self._ears.logged_in:
                 turn.close()
 
-        def time_left() -> float | None:
-            return None if self._ears.logged_in else max(0.0, deadline - time.monotonic())
-
-        reason = read_both(process, feed, hear, time_left)
+        reason = read_both(process, feed, hear, lambda: self._time_left(deadline))
         self._finish(process, way, reason)
+
+    def _time_left(self, deadline: float) -> float | None:
+        if self._ears.ended:
+            return _REST_S
+        return None if self._ears.logged_in else max(0.0, deadline - time.monotonic())
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -132,21 +147,20 @@ class _OpensshChannel:
             self._process = start_process(argv, _make_environ())
             return self._process
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, data: bytes, way: Way) -> None:
         known = len(self._ears.added)
         self._intake.hear(self._ears.hear(data))
         for name, key_type in self._ears.added[known:]:
-            text = f"the host key ({key_type}) of {name} is new and was added to known_hosts"
-            self._intake.deliver(Remark(self._intake.node, text))
+            self._intake.deliver(Remark(self._intake.node, say_added_key(way, name, key_type)))
 
     def _finish(self, process: subprocess.Popen[bytes], way: Way, reason: str) -> None:
         self._outbox.stop()
-        if reason:
+        if reason:  # also TOO_SLOW to follow the command that it ran
             signal_session(process, signal.SIGTERM)
         code = self._reap(process)
         assert process.stdout and process.stderr
         process.stdout.close()
-        read_rest(process.stderr, self._hear)
+        read_rest(process.stderr, lambda data: self._hear(data, way))
         self._intake.hear(self._ears.end())
         if self._ears.logged_in or 0 <= code != FAILED:
             self._end_line(way, code, reason)
@@ -159,7 +173,8 @@ class _OpensshChannel:
         if not self._intake.opened and (cause := explain_unrun(way, self._ears)):
             raise Failed(cause)
         told = find_exit(self._ears, code)
-        self._intake.end(told, reason or _describe(told, code))
+        garbled = reason if reason != TOO_SLOW else ""
+        self._intake.end(told, garbled or _describe(told, code))
 
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
         """It has closed its stdout, or was told to leave; a stopped or stuck one is killed."""
@@ -171,6 +186,8 @@ class _OpensshChannel:
 
 
 def _describe(told: int | None, code: int) -> str:
+    if told == UNKNOWN_EXIT:
+        return "the agent ended (exit code unknown)"
     if code < 0:
         return f"its ssh was ended by signal {-code}"
     if told is None:

@@ -64,8 +64,19 @@ class Hop:
 
     @property
     def known_hosts(self) -> tuple[str, ...]:
-        """Files; the first is where a new key goes."""
+        """The user's files; the first is where a new key goes."""
         return tuple(self.answers.get("userknownhostsfile", "~/.ssh/known_hosts").split())
+
+    @property
+    def all_known_hosts(self) -> tuple[str, ...]:
+        """Those, and the system's."""
+        return (*self.known_hosts, *self.answers.get("globalknownhostsfile", "").split())
+
+    @property
+    def policy(self) -> str:
+        """Never weaker than asked, nor than DESIGN §10: "no" would let a changed key pass, so it means accept-new."""
+        said = self.settings.host_key_policy or self.answers.get("stricthostkeychecking", "ask").lower()
+        return "accept-new" if said in ("accept-new", "no", "off", "false") else "yes"
 
     @property
     def login(self) -> str:
@@ -146,7 +157,7 @@ def _spell(options: tuple[str, ...]) -> tuple[str, ...]:
 
 def _options(hop: Hop, timeout_s: float) -> Iterator[str]:
     yield from (f"{name}={value}" for name, value in _ALWAYS)
-    yield f"StrictHostKeyChecking={_choose_policy(hop)}"
+    yield f"StrictHostKeyChecking={hop.policy}"
     yield f"ConnectTimeout={_choose_timeout(hop, timeout_s)}"
     if hop.answers.get("serveraliveinterval", "0") == "0":
         yield f"ServerAliveInterval={_ALIVE_S}"
@@ -155,14 +166,6 @@ def _options(hop: Hop, timeout_s: float) -> Iterator[str]:
 def _restore(host: Hop) -> Iterator[str]:
     """What -W does by itself for a jump: a session that runs our command and reads our stdin."""
     yield from (f"{name}={value}" for keyword, name, value in _IF_SET if keyword in host.answers)
-
-
-def _choose_policy(hop: Hop) -> str:
-    """Never weaker than asked, nor than DESIGN §10: "no" would let a changed key pass, so it means accept-new here."""
-    if hop.settings.host_key_policy:
-        return "accept-new" if hop.settings.host_key_policy == "accept-new" else "yes"
-    said = hop.answers.get("stricthostkeychecking", "ask").lower()
-    return "accept-new" if said in ("accept-new", "no", "off", "false") else "yes"
 
 
 def _choose_timeout(hop: Hop, timeout_s: float) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meshrun.errors import Cause, CauseKind
-from meshrun.launch.boot import UNKNOWN_SIGNAL
+from meshrun.launch.boot import UNKNOWN_EXIT, UNKNOWN_SIGNAL
 from meshrun.launch.openssh_args import Hop, Way
 from meshrun.launch.openssh_ears import Ears
 
@@ -114,6 +114,16 @@ def _hint_unknown_key(case: _Case) -> str:
     return f"compare it and add it with `{case.hop.login}` or `{scan}`, or use --host-key-policy accept-new"
 
 
+def _say_revoked_key(case: _Case) -> str:
+    return f"the host key of {case.get('host')} is revoked in {' or '.join(case.hop.all_known_hosts)}"
+
+
+def say_added_key(way: Way, name: str, key_type: str) -> str:
+    """A remark for the user: ssh has taken this key as new."""
+    hop = next((hop for hop in way if hop.hostname in name), way[-1])
+    return f"the host key ({key_type}) of {name} is new and was added to {hop.known_hosts[0]}"
+
+
 def _say_changed_key(case: _Case) -> str:
     places = [match[1] for line in case.ears.plain if (match := re.match(r"Offending \S+ key in (.*:\d+)", line))]
     known = f"another one is known at {', '.join(places)}" if places else "another one is known"
@@ -184,7 +194,7 @@ _ROWS: tuple[_Row, ...] = (
          _say_unforwarded, "the name is looked up there: check HostName in ssh config"),
     _row(_OPEN + r"(?:connect failed: )?(?P<why>.*)", CauseKind.NO_ROUTE, _say_unforwarded, _NET),
     _row(r"\S+ host key for (?P<host>\S+) (?:was|is marked as) revoked", CauseKind.HOST_KEY_REVOKED,
-         "the host key of {host} is revoked in known_hosts", "do not connect; ask who runs that host"),
+         _say_revoked_key, "do not connect; ask who runs that host"),
     _row(r"Host key for (?P<host>\S+) has changed|Host key (?P<other>\S+) has changed", CauseKind.HOST_KEY_CHANGED,
          _say_changed_key, _hint_changed_key),
     _row(r"No (?P<type>\S+) host key is known for (?P<host>\S+) and", CauseKind.HOST_KEY_UNKNOWN,
@@ -227,9 +237,11 @@ _NO_COMMAND = re.compile(r"(exec|shell) request failed on channel|mux_client_req
 
 def find_exit(ears: Ears, code: int) -> int | None:
     """The far side's exit code as `Intake.end` wants it, None where the connection broke. `code`: ssh's own."""
+    said = _first(r"debug1: Exit status (-?\d+)", list(ears.debug)[-20:])
+    if ears.ended and not said and (code < 0 or code == FAILED):
+        return UNKNOWN_EXIT  # this ssh was told to go before it could say it
     if code < 0 or (code == FAILED and any(_BROKE.match(line) for line in ears.plain)):
         return None
-    said = _first(r"debug1: Exit status (-?\d+)", list(ears.debug)[-20:])
     told = int(said) if said else code
     return UNKNOWN_SIGNAL if told == -1 else told
 

@@ -12,6 +12,7 @@ _DEBUG = re.compile(r"debug[123]: ")
 # Lines of LogLevel DEBUG1 that stand for nothing but themselves.
 _CHATTER = re.compile(r"(Authenticated to|Transferred: sent|Bytes per second: sent) ")
 _LOGGED_IN = re.compile(r"Authenticated to |debug1: (Entering interactive session|.*master session id)")
+_ENDED = re.compile(r"debug1: .*channel \d+ rtype exit-(status|signal)")
 _REACHED = "debug1: Remote protocol version"
 _ADDED = re.compile(r"Warning: Permanently added '(.*)' \((\S+)\) to the list of known hosts")
 
@@ -22,6 +23,7 @@ class Ears:
     def __init__(self) -> None:
         self.logged_in = False
         self.reached = False  # the last host's own sshd has answered: what fails from now on is not a jump's fault
+        self.ended = False  # the far side's command has; what it left behind may hold the session open for ever
         self.debug: deque[str] = deque(maxlen=_LIMIT)
         self.plain: deque[str] = deque(maxlen=_LIMIT)
         self.added: list[tuple[str, str]] = []  # (name, key type) of host keys that ssh has accepted as new
@@ -42,6 +44,7 @@ class Ears:
     def _note(self, line: bytes) -> bool:
         text = line.decode("utf-8", "replace").rstrip("\r")
         self.logged_in |= bool(_LOGGED_IN.match(text))
+        self.ended |= bool(_ENDED.match(text))
         self.reached |= text.startswith(_REACHED)
         if added := _ADDED.match(text):
             self.added.append((added[1], added[2]))

@@ -35,7 +35,7 @@ def read_both(
     hear: Callable[[bytes], None],
     time_left: Callable[[], float | None] = lambda: None,
 ) -> str:
-    """Until stdout ends: "". Sooner when `feed` says why, or TOO_SLOW when nothing came within `time_left()`.
+    """Until stdout ends: "". Sooner when `feed` says why, or TOO_SLOW when `time_left()` is over and nothing came.
 
     The end of stderr is not waited for: something the far side or a proxy left running may hold it open for ever."""
     assert process.stdout and process.stderr
@@ -43,7 +43,7 @@ def read_both(
     with selectors.PollSelector() as selector:  # no descriptor of its own: there may be hundreds of us
         selector.register(stdout, selectors.EVENT_READ)
         selector.register(stderr, selectors.EVENT_READ)
-        while ready := selector.select(time_left()):
+        while (ready := selector.select(left := time_left())) or left is None:
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if key.fd == stdout.fileno():

@@ -1,6 +1,6 @@
 """Owns: the user's ssh files on this machine: reading config and known_hosts, adding a key.
 Must not: connect anywhere or know paramiko; a missing default file is fine, a named one is an error.
-Called by: launch.ssh, launch.local."""
+Called by: launch.ssh, launch.openssh, launch.local."""
 
 from __future__ import annotations
 
@@ -119,3 +119,14 @@ def add_known_host(path: str, name: str, key_type: str, key: bytes) -> None:
         old = os.pread(fd, os.fstat(fd).st_size, 0)
         if line.strip() not in (known.strip() for known in old.splitlines()):
             file.write((b"\n" if old and not old.endswith(b"\n") else b"") + line)
+
+
+def end_last_line(path: str) -> None:
+    """Give a file that ends in the middle of a line its newline: `ssh` itself would append a new key to that line."""
+    if not os.path.isfile(path):
+        return
+    with open(path, "r+b", buffering=0) as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        size = os.fstat(file.fileno()).st_size
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            os.pwrite(file.fileno(), b"\n", size)
