@@ -76,7 +76,7 @@ def _make_cause(row: _Row, case: _Case) -> Cause:
 
 def _find_hop(match: re.Match[str], way: Way, ears: Ears) -> Hop:
     """Whose failure it is: until the last host's sshd has answered, that of a jump, by the name in the message."""
-    if ears.reached or len(way) == 1:
+    if ears.reached or len(way) == 1 or match.groupdict().get("last"):
         return way[-1]
     place = match.groupdict().get("host") or ""
     return next((hop for hop in way[:-1] if hop.hostname in place or hop.asked.name == place), way[0])
@@ -89,6 +89,13 @@ def _say_unforwarded(case: _Case) -> str:
     *_, last = case.way
     jumps = " or ".join(hop.asked.name for hop in case.way[:-1]) or "the proxy"
     return f"{jumps} does not forward to {last.hostname} port {last.port}: {case.get('why')}"
+
+
+def _say_dropped(case: _Case) -> str:
+    """The first word of the last host never came: it, or a jump without a word of its own, hung up."""
+    jumps = ", ".join(hop.asked.name for hop in case.way[:-1])
+    through = f" (through {jumps})" if jumps else ""
+    return f"{case.hop.hostname} port {case.hop.port}{through} closed the connection before login"
 
 
 def _say_unknown_key(case: _Case) -> str:
@@ -208,9 +215,12 @@ _ROWS: tuple[_Row, ...] = (
          "{host} speaks no ssh algorithm in common: {why}", "see Ciphers, MACs, KexAlgorithms, HostKeyAlgorithms"),
     _row(r"Connection timed out during banner exchange|Connection to \S+ port \d+ timed out", CauseKind.TIMED_OUT,
          "{hostname} port {port} did not answer as an sshd in time", _UP),
-    _row(r"(?:kex|ssh)_exchange_identification: |Connection (?:closed|reset) by |ssh_dispatch_run_fatal: "
-         r"|Disconnected from |Received disconnect from |Connection to .* (?:closed|aborted)", CauseKind.DROPPED,
+    _row(r"Connection (?:closed|reset) by (?P<host>(?!UNKNOWN)\S+) port ", CauseKind.DROPPED,
          "{hostname} port {port} closed the connection before login", _DROPS),
+    _row(r"(?P<last>(?:kex|ssh)_exchange_identification: |Connection (?:closed|reset) by )", CauseKind.DROPPED,
+         _say_dropped, _DROPS),
+    _row(r"Disconnected from |Received disconnect from |ssh_dispatch_run_fatal: |Connection to .* (?:closed|aborted)",
+         CauseKind.DROPPED, "{hostname} port {port} closed the connection before login", _DROPS),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections import deque
 _LIMIT = 200  # lines of each kind
 _DEBUG = re.compile(r"debug[123]: ")
 # Lines of LogLevel DEBUG1 that stand for nothing but themselves.
-_CHATTER = re.compile(r"(Authenticated to|Transferred: sent|Bytes per second: sent) ")
+_CHATTER = re.compile(r"(Authenticated to|Transferred: sent|Bytes per second: sent|Killed by signal) ")
 _LOGGED_IN = re.compile(r"Authenticated to |debug1: (Entering interactive session|.*master session id)")
 _ENDED = re.compile(r"debug1: .*channel \d+ rtype exit-(status|signal)")
 _REACHED = "debug1: Remote protocol version"

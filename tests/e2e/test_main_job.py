@@ -36,10 +36,12 @@ def losses_of(file: Path) -> list[float]:
     return losses
 
 
-def test_four_hosts_train_like_one_rank(cluster: Cluster, tmp_path: Path, alone: list[float]) -> None:
+@pytest.mark.parametrize("client", ["paramiko", "openssh"])
+def test_four_hosts_train_like_one_rank(cluster: Cluster, tmp_path: Path, alone: list[float], client: str) -> None:
     """meshrun --hostfile hosts --mesh dp=2,tp=4 examples/train.py"""
     file = tmp_path / "losses.json"
-    ended = run(tmp_path, *on(cluster, tmp_path, 2), "--mesh", "dp=2,tp=4", TRAIN, *STEPS, "--json", str(file))
+    where = [*on(cluster, tmp_path, 2), "--ssh-client", client]
+    ended = run(tmp_path, *where, "--mesh", "dp=2,tp=4", TRAIN, *STEPS, "--json", str(file))
     assert ended.code == 0, ended
     assert losses_of(file) == pytest.approx(alone, rel=1e-4)
     assert "tokens/s" in ended.out and "loss" in ended.out

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster_parts import list_processes, wait_until
 from tests.conftest import MakeCluster
 from tests.e2e.command import ENVIRON, Command, assert_nothing_left, on, run
 
@@ -115,13 +116,70 @@ def test_a_signal_stops_all_in_order(cluster: Cluster, tmp_path: Path, number: i
     assert_nothing_left(cluster)
 
 
-def test_a_killed_launcher_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    argv = [*on(cluster, tmp_path, 1), "--no-init", "-x", "READY_DIR", script(tmp_path, SLEEPER)]
+@pytest.mark.parametrize("client", ["paramiko", "openssh"])
+def test_a_killed_launcher_leaves_nothing(cluster: Cluster, tmp_path: Path, client: str) -> None:
+    argv = [
+        *on(cluster, tmp_path, 1),
+        "--ssh-client",
+        client,
+        "--no-init",
+        "-x",
+        "READY_DIR",
+        script(tmp_path, SLEEPER),
+    ]
     command = Command(tmp_path, *argv, env=ready_dir(tmp_path))
     wait_ready(command, tmp_path, 4)
     command.signal(signal.SIGKILL)
     command.end()
     assert_nothing_left(cluster)
+    wait_until(lambda: not ssh_processes(cluster), "the end of every ssh here")
+
+
+def ssh_processes(cluster: Cluster) -> list[int]:
+    """Every `ssh` of --ssh-client openssh on this machine that leads to this cluster."""
+    config = str(cluster.dir / "ssh_config")
+    return sorted(p.pid for p in list_processes() if p.command.startswith("ssh ") and config in p.command)
+
+
+def test_with_the_systems_ssh_a_run_ends_as_with_ours(cluster: Cluster, tmp_path: Path) -> None:
+    """By a job file: one ssh a host while it runs; Ctrl-C at the terminal reaches only us, who stop in order."""
+    (tmp_path / "job.yaml").write_text("ssh-client: openssh\n")
+    argv = [*on(cluster, tmp_path, 1), "--job", "job.yaml", "--no-init", "-x", "READY_DIR", script(tmp_path, SLEEPER)]
+    command = Command(tmp_path, *argv, env=ready_dir(tmp_path))
+    wait_ready(command, tmp_path, 4)
+    found = ssh_processes(cluster)
+    assert len(found) == 4 and all(os.getsid(pid) == pid for pid in found)
+    command.signal(signal.SIGINT)
+    ended = command.end()
+    assert ended.code == 130, ended
+    assert ended.summary["outcome"] == "stopped"
+    assert_nothing_left(cluster)
+    wait_until(lambda: not ssh_processes(cluster), "the end of every ssh here")
+
+
+def test_a_killed_ssh_is_a_lost_node(cluster: Cluster, tmp_path: Path) -> None:
+    argv = [*on(cluster, tmp_path, 1), "--no-init", "-x", "READY_DIR", script(tmp_path, SLEEPER)]
+    command = Command(tmp_path, *argv, env={**ready_dir(tmp_path), "MESHRUN_SSH_CLIENT": "openssh"})
+    wait_ready(command, tmp_path, 4)
+    (pid,) = [pid for pid in ssh_processes(cluster) if leads_to(pid, "n2")]
+    os.kill(pid, signal.SIGKILL)
+    ended = command.end()
+    assert ended.code == 125, ended
+    assert ended.summary["outcome"] == "lost"
+    assert [c["host"] for c in ended.summary["causes"]] == ["n2"]
+    assert "signal 9" in ended.err, ended
+    assert_nothing_left(cluster)
+
+
+def leads_to(pid: int, host: str) -> bool:
+    return host.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_no_ssh_here_is_said_before_anything_starts(tmp_path: Path) -> None:
+    argv = ["--hosts", "far:1", "--ssh-client", "openssh", "--no-init", script(tmp_path, SLEEPER)]
+    ended = run(tmp_path, *argv, env={"PATH": str(tmp_path)})
+    assert ended.code == 2, ended
+    assert "--ssh-client openssh: there is no ssh in PATH" in ended.err and not ended.logs.exists()
 
 
 def test_a_second_signal_does_not_wait_for_the_grace(cluster: Cluster, tmp_path: Path) -> None:
