@@ -110,8 +110,7 @@ class _SshChannel:
         hops = read_hops(host.name, host.user, host.port, settings)
         with take_turn(name_server(hops[0])):
             deadline = time.monotonic() + timeout_s
-            transport = self._connect(hops, deadline)
-            return _execute(transport, hops[-1], deadline)
+            return _execute(self._connect(hops, deadline), hops[-1], deadline)
 
     def _connect(self, hops: Sequence[Target], deadline: float) -> paramiko.Transport:
         stream: socket.socket | paramiko.Channel | None = None
