@@ -1,6 +1,6 @@
 """Owns: how an agent starts on a node: one constant command, all else over its stdin; what a dead start meant.
 Must not: do I/O; nothing that varies may ever stand in the command.
-Called by: launch.local, launch.ssh (COMMAND, explain), launch.openers (make_prologue)."""
+Called by: launch.local, launch.ssh, launch.openssh (COMMAND, explain), launch.openers (make_prologue)."""
 
 from __future__ import annotations
 

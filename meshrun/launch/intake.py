@@ -1,6 +1,6 @@
 """Owns: what local and SSH channels share: bytes in → events, bytes out without ever blocking the caller.
 Must not: know how the bytes travel.
-Called by: launch.local, launch.ssh."""
+Called by: launch.local, launch.ssh, launch.openssh."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import lru_cache
 
+from meshrun.dataclass import replace
 from meshrun.errors import Cause, CauseKind, InputError, Problem
 from meshrun.launch.boot import COMMAND, UNKNOWN_EXIT
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.launch.ssh_target import Asked, parse_jump
 from meshrun.spec.values import SshSettings
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.boot import UNKNOWN_EXIT, UNKNOWN_SIGNAL
 from meshrun.launch.openssh_args import Hop, Way
