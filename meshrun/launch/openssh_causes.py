@@ -183,6 +183,7 @@ _PLACE = r"(?:ssh: )?connect to (?:host|address) (?P<host>\S+) port (?P<port>\d+
 _OPEN = r"channel \d+: open failed: "
 _UP, _NET = "is the machine up, and no firewall between?", "check the address and the network"
 _DROPS = "its sshd may be at MaxStartups, or is no sshd"
+_NO_SSHD = "{hostname} port {port} did not answer as an sshd in time"
 _KEYS = "make `{login}` work without a password, or see --identity"
 
 # Looked at in this order, each over all lines: a general message (the connection closed) follows its special cause.
@@ -213,12 +214,13 @@ _ROWS: tuple[_Row, ...] = (
          _say_refused_login, _KEYS),
     _row(r"Unable to negotiate with (?P<host>\S+) port \d+: (?P<why>.*)", CauseKind.CONFIG,
          "{host} speaks no ssh algorithm in common: {why}", "see Ciphers, MACs, KexAlgorithms, HostKeyAlgorithms"),
-    _row(r"Connection timed out during banner exchange|Connection to \S+ port \d+ timed out", CauseKind.TIMED_OUT,
-         "{hostname} port {port} did not answer as an sshd in time", _UP),
+    _row(r"Connection to (?P<host>(?!UNKNOWN)\S+) port \d+ timed out", CauseKind.TIMED_OUT, _NO_SSHD, _UP),
+    _row(r"(?P<last>Connection timed out during banner exchange|Connection to UNKNOWN port \d+ timed out)",
+         CauseKind.TIMED_OUT, _NO_SSHD, _UP),
     _row(r"Connection (?:closed|reset) by (?P<host>(?!UNKNOWN)\S+) port ", CauseKind.DROPPED,
          "{hostname} port {port} closed the connection before login", _DROPS),
-    _row(r"(?P<last>(?:kex|ssh)_exchange_identification: |Connection (?:closed|reset) by )", CauseKind.DROPPED,
-         _say_dropped, _DROPS),
+    _row(r"(?P<last>(?:kex|ssh)_exchange_identification: |banner exchange: |Connection (?:closed|reset) by )",
+         CauseKind.DROPPED, _say_dropped, _DROPS),
     _row(r"Disconnected from |Received disconnect from |ssh_dispatch_run_fatal: |Connection to .* (?:closed|aborted)",
          CauseKind.DROPPED, "{hostname} port {port} closed the connection before login", _DROPS),
 )  # fmt: skip

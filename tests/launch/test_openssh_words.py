@@ -156,6 +156,8 @@ DIRECT = [
      "in time"),
     ("kex_exchange_identification: read: Connection reset by peer", CauseKind.DROPPED, "closed the connection"),
     ("ssh_exchange_identification: Connection closed by remote host", CauseKind.DROPPED, "before login"),
+    ("banner exchange: Connection to UNKNOWN port 65535: Broken pipe", CauseKind.DROPPED, "before login"),
+    ("banner exchange: Connection to 10.0.0.7 port 22: invalid format", CauseKind.DROPPED, "10.0.0.7 port 22"),
     (f"{REACHED}\nConnection closed by 10.0.0.7 port 22", CauseKind.DROPPED, "10.0.0.7 port 22"),
     (f"{KEY_SHOWN}\nNo ED25519 host key is known for 10.0.0.7 and you have requested strict checking.\n"
      "Host key verification failed.", CauseKind.HOST_KEY_UNKNOWN, "(ED25519 SHA256:abc) is not in /h/known or /h/kn"),
@@ -200,6 +202,10 @@ JUMPED = [
     ("channel 0: open failed: administratively prohibited: open failed", CauseKind.JUMP, "does not forward"),
     ("channel 0: open failed: connect failed: Temporary failure in name resolution", CauseKind.NAME_UNKNOWN, "resol"),
     ("channel 0: open failed: connect failed: No route to host", CauseKind.NO_ROUTE, "No route"),
+    ("Connection timed out during banner exchange\r\nConnection to 10.0.0.2 port 22 timed out", CauseKind.TIMED_OUT,
+     "jump host j2: 10.0.0.2 port 22 did not answer"),
+    ("Connection timed out during banner exchange\r\nConnection to UNKNOWN port 65535 timed out", CauseKind.TIMED_OUT,
+     "10.0.0.7 port 22 did not answer"),
     ("Connection closed by 10.0.0.2 port 22", CauseKind.DROPPED, "jump host j2: 10.0.0.2 port 22 closed the conn"),
     ("", CauseKind.DROPPED, "10.0.0.7 port 22 (through j1, j2) closed the connection before login"),
 ]  # fmt: skip
