@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
-from meshrun.spec.options import BY_FLAG, FIXED, REFUSED, Kind
+from meshrun.spec.foreign import find_refused
+from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
 
-HELP = ("--help", "-h", "--version")
+HELP = ("--help", "-h", "--version", "-V")
 _COMMAND_LINE = Place("command line")
 
 
@@ -43,7 +44,7 @@ def split_argv(argv: Sequence[str]) -> Split:
             break
         token = _tokenize(word)
         if token.flag in HELP:
-            return Split(tuple(given), "", (), "--version" if token.flag == "--version" else "--help")
+            return Split(tuple(given), "", (), "--version" if token.flag in ("--version", "-V") else "--help")
         for item in _read(token, rest):
             given.append(item) if isinstance(item, tuple) else problems.append(item)
     if problems:
@@ -55,26 +56,26 @@ def _tokenize(word: str) -> _Token:
     if word.startswith("--"):
         flag, equals, value = word.partition("=")
         return _Token(flag.replace("_", "-"), value if equals else None, flag)
-    if word in BY_FLAG or word in REFUSED or word in HELP:
-        return _Token(word, None, word)
     short = BY_FLAG.get(word[:2])
-    if short and short.kind is not Kind.FLAG:
+    if short and short.kind is not Kind.FLAG and len(word) > 2:
         return _Token(word[:2], word[2:].removeprefix("="), word[:2])
-    return _Token(word, None, word)
+    flag, equals, value = word.partition("=")
+    return _Token(flag[:1] + flag[1:].replace("_", "-"), value if equals else None, flag)
 
 
 def _read(token: _Token, rest: list[str]) -> Iterator[tuple[str, str] | Problem]:
+    refused = find_refused(token.flag)
     if token.flag in FIXED:
         yield _flag_problem(token) or FIXED[token.flag]
-    elif token.flag in REFUSED:
-        takes_value, way = REFUSED[token.flag]
-        if takes_value and token.value is None and rest:
-            rest.pop(0)
-        yield Problem(f"{token.spelled} is not an option of meshrun", _COMMAND_LINE, hint=way)
-    elif token.flag not in BY_FLAG:
-        yield _unknown(token, rest)
-    else:
+    elif token.flag in ALWAYS:
+        yield from filter(None, [_flag_problem(token)])
+    elif token.flag in BY_FLAG:
         yield _read_known(token, rest)
+    elif refused:
+        del rest[: max(0, refused.values - (token.value is not None))]
+        yield Problem(f"{token.spelled} is not an option of meshrun", _COMMAND_LINE, hint=refused.way)
+    else:
+        yield _unknown(token, rest)
 
 
 def _read_known(token: _Token, rest: list[str]) -> tuple[str, str] | Problem:
@@ -96,10 +97,21 @@ def _flag_problem(token: _Token) -> Problem | None:
 
 def _unknown(token: _Token, rest: list[str]) -> Problem:
     """An unknown flag; if it is nearly one with a value, that goes too, so that what follows is read as meant."""
-    close = difflib.get_close_matches(token.flag, [*BY_FLAG, *FIXED], 1, 0.6)
-    near = BY_FLAG.get(close[0]) if close else None
-    if near and near.kind is not Kind.FLAG and token.value is None and rest:
+    near = _nearest(token.flag)
+    option = BY_FLAG.get(near)
+    if option and option.kind is not Kind.FLAG and token.value is None and rest:
         rest.pop(0)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = f"did you mean {near}? " if near else ""
     hint += "Options of the script go behind the script; `meshrun --help` lists meshrun's"
+    if near == "-" + token.flag:
+        hint = f"long options have two dashes: {near}"
     return Problem(f"unknown option {token.spelled}", _COMMAND_LINE, hint=hint)
+
+
+def _nearest(flag: str) -> str:
+    """The flag that was meant, "" if none is near; a long name behind one dash, as mpirun takes it, is that name."""
+    known = [*BY_FLAG, *FIXED, *ALWAYS]
+    if len(flag) > 2 and "-" + flag in known:
+        return "-" + flag
+    begun = [name for name in known if len(flag) > 4 and name.startswith(flag)]
+    return next(iter([*begun, *difflib.get_close_matches(flag[:80], known, 1, 0.7)]), "")

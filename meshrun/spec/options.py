@@ -1,5 +1,5 @@
-"""Owns: the option table as data: names, spellings, kinds, defaults, groups, help; and what is refused by name.
-Must not: parse values or do I/O.
+"""Owns: the option table as data: names, spellings, kinds, defaults, groups, help.
+Must not: parse values or do I/O, or hold what is refused (spec.foreign does).
 Called by: spec.argv, spec.settings, spec.job_file, and cli, which makes click options and the help page of it."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("include", T, "where", "only these: host or host:0,2 (device ids), joined by @; ranges", None, "HOSTS"),
     Option("exclude", T, "where", "all but these, same form; after --include", None, "HOSTS"),
     Option("nodes", N, "where", "use the first N hosts", None, "N", ("--num-nodes",)),
-    Option("nproc-per-node", N, "where", "workers a node", None, "N", ("--num-gpus",)),
+    Option("nproc-per-node", N, "where", "workers a node", None, "N", ("--num-gpus", "--num-accelerators")),
     Option("launcher", C, "where", "how nodes are reached", "auto", "WAY", (), ("auto", "local", "ssh")),
     Option("mesh", T, "mesh", "dp=2,tp=4 (one size may be auto) or a mesh.yaml; without it: one dim, dp", None, "MESH"),
     Option("module", F, "what", "SCRIPT is a module name, as with python -m", False, "", ("-m",)),
@@ -124,56 +124,10 @@ BY_FLAG: dict[str, Option] = {flag: option for option in OPTIONS for flag in opt
 # A flag that stands for an option with a value.
 FIXED: dict[str, tuple[str, str]] = {"--no-init": ("init", "off"), "--standalone": ("launcher", "local")}
 
-_RENDEZVOUS = "node 0 is found by itself; to pin it, --master-addr and --master-port"
-_LOGS = "every rank's output is shown and kept in the run directory; choose with --show and --log-dir"
-_SHOW = "--show 0,4-7 or --show tp=0 chooses whose lines are shown"
-_BIND = "binding to cores is not part of this version; leave it out"
-_ELASTIC = "the number of nodes is fixed for a run: --nodes N, or --nnodes N by hand"
-
-# Options of torchrun, deepspeed and mpirun that cannot be honoured: flag → (takes a value, the meshrun way).
-REFUSED: dict[str, tuple[bool, str]] = {
-    "--rdzv-endpoint": (True, _RENDEZVOUS),
-    "--rdzv-backend": (True, _RENDEZVOUS),
-    "--rdzv-id": (True, "each run gets an id of its own; leave it out"),
-    "--rdzv-conf": (True, "--start-timeout and --timeout set the bounds"),
-    "--local-addr": (True, "write addr=IP on the host's line of the hostfile"),
-    "--monitor-interval": (True, "workers are watched without polling; leave it out"),
-    "--role": (True, "all workers have the role \"default\"; leave it out"),
-    "--tee": (True, _LOGS),
-    "--redirects": (True, _LOGS),
-    "-t": (True, _LOGS),
-    "-r": (True, _LOGS),
-    "--local-ranks-filter": (True, _SHOW),
-    "--log-line-prefix-template": (True, "lines are prefixed [host:rank dp=0,tp=1]; leave it out"),
-    "--logs-specs": (True, _LOGS),
-    "--event-log-handler": (True, "events.jsonl in the run directory has the events"),
-    "--numa-binding": (True, _BIND),
-    "--signals-to-handle": (True, "SIGINT, SIGTERM and SIGHUP stop the run in order; leave it out"),
-    "--virtual-local-rank": (False, "export the device mask with -x CUDA_VISIBLE_DEVICES=... instead"),
-    "--use-env": (False, "it is always so; leave it out"),
-    "--run-path": (False, "--no-python runs a program; a script's path needs no option"),
-    "--autotp-size": (True, "say it in the mesh: --mesh dp=auto,tp=N"),
-    "--launcher-args": (True, "put options of ssh into ~/.ssh/config or --ssh-config FILE"),
-    "--no-ssh": (False, "by hand on each node: --nnodes N --node-rank R --master-addr A --master-port P"),
-    "--no-ssh-check": (False, "nodes are connected once, by the run itself; leave it out"),
-    "--save-pid": (False, "summary.json and events.jsonl in the run directory have the ids"),
-    "--enable-each-rank-log": (True, _LOGS),
-    "--autotuning": (True, "tuning is not meshrun's; run `deepspeed` for it"),
-    "--elastic-training": (False, _ELASTIC),
-    "--min-elastic-nodes": (True, _ELASTIC),
-    "--max-elastic-nodes": (True, _ELASTIC),
-    "--bind-cores-to-rank": (False, _BIND),
-    "--bind-core-list": (True, _BIND),
-    "--bind-to": (True, _BIND),
-    "--bind": (True, _BIND),
-    "--no-local-rank": (False, "--local_rank is never added to your arguments; leave it out"),
-    "--force-multi": (False, "a single remote host in the hostfile is remote without it; leave it out"),
-    "--venv-script": (True, "--prelude '. /path/to/venv/bin/activate'"),
-    "--map-by": (True, "ranks go to hosts in hostfile order; order the hostfile"),
-    "-n": (True, "--nproc-per-node N for each node, or slots= in the hostfile"),
-    "-np": (True, "--nproc-per-node N for each node, or slots= in the hostfile"),
-    "--spares": (True, "spare nodes are not part of this version; leave it out"),
-    "--fake": (False, "not part of this version; `meshrun plan` shows the placement without starting anything"),
-    "--ranks": (True, "not part of this version; `meshrun plan` shows the placement without starting anything"),
-    "--local": (False, "not part of this version; leave out the hostfile to run on this machine"),
-}  # fmt: skip
+# Flags of torchrun and deepspeed that ask for what is always so here: they are taken and change nothing.
+ALWAYS: dict[str, str] = {
+    "--use-env": "LOCAL_RANK is a variable, never an argument",
+    "--no-local-rank": "--local_rank is never added to the script's arguments",
+    "--no-ssh-check": "nodes are connected once, by the run itself",
+    "--force-multi": "a single remote host is remote",
+}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from meshrun.errors import InputError
 from meshrun.spec.argv import split_argv
-from meshrun.spec.options import BY_FLAG, FIXED, REFUSED, Kind
+from meshrun.spec.foreign import ALL, REFUSED
+from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
 
 CASES = [
     (["t.py"], (), "t.py", ()),
@@ -26,6 +27,7 @@ CASES = [
     (["--no-init", "--standalone", "t.py"], (("init", "off"), ("launcher", "local")), "t.py", ()),
     (["--num_nodes", "2", "--num_gpus", "8", "t.py"], (("nodes", "2"), ("nproc-per-node", "8")), "t.py", ()),
     (["--prelude", "--", "t.py"], (("prelude", "--"),), "t.py", ()),
+    (["--use_env", "--no_local_rank", "--force_multi", "--no-ssh-check", "t.py"], (), "t.py", ()),
     (["-"], (), "-", ()),
     ([], (), "", ()),
     (["t.py", "\udcff"], (), "t.py", ("\udcff",)),
@@ -45,7 +47,7 @@ def test_what_stands_behind_the_script_is_untouched(args: list[str]) -> None:
 
 @pytest.mark.parametrize("flag", sorted(REFUSED))
 def test_what_cannot_be_honoured_is_refused_by_name_with_a_way(flag: str) -> None:
-    words = [flag, "1", "t.py"] if REFUSED[flag][0] else [flag, "t.py"]
+    words = [flag, *["1"] * REFUSED[flag].values, "t.py"]
     with pytest.raises(InputError) as caught:
         split_argv(words)
     (problem,) = caught.value.problems
@@ -54,7 +56,8 @@ def test_what_cannot_be_honoured_is_refused_by_name_with_a_way(flag: str) -> Non
 
 
 def test_no_flag_has_two_meanings() -> None:
-    assert not (set(BY_FLAG) & set(REFUSED) | set(BY_FLAG) & set(FIXED) | set(FIXED) & set(REFUSED))
+    tables = [*BY_FLAG, *FIXED, *ALWAYS, *(entry.flag for entry in ALL)]
+    assert len(tables) == len(set(tables))
 
 
 @pytest.mark.parametrize("flag", [flag for flag in BY_FLAG if flag.startswith("--")])
