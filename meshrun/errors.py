@@ -14,6 +14,7 @@ EXIT_USAGE = 2
 EXIT_TIME_LIMIT = 124
 EXIT_CLUSTER = 125
 EXIT_PIPE = 141
+SHOWN = 160  # characters of a line that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,20 @@ class Problem:
 
     def __str__(self) -> str:
         head = f"{self.place}: {self.message}" if self.place else self.message
-        rest = [f"    {self.line_text.rstrip()}"] if self.line_text.strip() else []
-        if rest and self.place and self.place.column:
-            rest.append("    " + " " * (self.place.column - 1) + "^")
+        rest = _quote(self.line_text.rstrip(), self.place.column if self.place else 0)
         if self.hint:
             rest.append(f"    hint: {self.hint}")
         return _printable("\n".join([head, *rest]))
+
+
+def _quote(line: str, column: int) -> list[str]:
+    """The line with a caret below the column; of a long line what is around it."""
+    if not line.strip():
+        return []
+    start = max(0, column - SHOWN // 2) if column > SHOWN - 20 else 0
+    before, after = "..." * (start > 0), "..." * (len(line) > start + SHOWN)
+    caret = [" " * (4 + len(before) + column - 1 - start) + "^"] if column else []
+    return [f"    {before}{line[start : start + SHOWN]}{after}", *caret]
 
 
 def _printable(text: str) -> str:

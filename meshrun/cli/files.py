@@ -4,6 +4,7 @@ Called by: cli.request, cli.plan, cli.help."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
@@ -33,14 +34,27 @@ def read_file(path: str, what: str, limit: int) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise InputError(Problem(f"cannot read the {what}: {error.strerror}", Place(path))) from None
+        raise InputError(_unreadable(path, what, error)) from None
     except ValueError:
         raise InputError(Problem(f"{path!r} cannot be the name of the {what}")) from None
     if kind != stat.S_IFREG:
-        raise InputError(Problem(f"the {what} is {_KINDS.get(kind, 'a special file')}, not a file", Place(path)))
+        raise InputError(_no_file(path, what, kind))
     if len(data) > limit:
         raise InputError(Problem(f"the {what} is larger than {limit // 2**20} MiB", Place(path)))
     return data
+
+
+def _unreadable(path: str, what: str, error: OSError) -> Problem:
+    if path == "-":
+        return Problem(f"the {what} is not read from stdin", Place(path), hint="write it to a file and name that")
+    if error.errno == errno.ENXIO:  # what opening a socket says
+        return _no_file(path, what, stat.S_IFSOCK)
+    return Problem(f"cannot read the {what}: {error.strerror}", Place(path))
+
+
+def _no_file(path: str, what: str, kind: int) -> Problem:
+    hint = "" if kind == stat.S_IFDIR else "write it to a file and name that"
+    return Problem(f"the {what} is {_KINDS.get(kind, 'a special file')}, not a file", Place(path), hint=hint)
 
 
 def _read_up_to(fd: int, most: int) -> bytes:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from meshrun.cli.files import write_stdout
-from meshrun.cli.request import Request, read_request
+from meshrun.cli.request import Request, naming_sources, read_request
 from meshrun.errors import EXIT_OK, InputError, Problem
 from meshrun.plan.masks import masked_devices
 from meshrun.plan.orders import asked_device
@@ -33,14 +34,15 @@ def show_plan(request: Request) -> int:
     from meshrun.plan.describe import describe_plan
     from meshrun.plan.text import render_plan
 
-    placed = place(request.job)
+    with naming_sources(request.sources):
+        placed = place(request.job)
     form = request.settings["format"]
     if form == "json":
-        write_stdout(json.dumps(describe_plan(placed), indent=2) + "\n")
+        write_stdout(json.dumps(describe_plan(placed) | describe_sources(request), indent=2) + "\n")
     elif form == "commands":
         write_stdout(render_commands(placed, request.job))
     else:
-        write_stdout(render_plan(placed, shown_settings(request)))
+        write_stdout(render_plan(placed, shown_settings(request), shown_variables(request)))
     return EXIT_OK
 
 
@@ -61,10 +63,12 @@ def place(job: Job) -> Plan:
     return make_plan(job.hosts, [slots for slots, _ in found], [devices for _, devices in found], job.mesh)
 
 
-def check_plan(job: Job) -> None:
+def check_plan(request: Request) -> None:
     """Refuse before anything is made what `plan` would refuse, unless a node must be asked. Raises InputError."""
+    job = request.job
     if job.by_hand is None and all(known_slots(host, job.nproc_per_node) is not None for host in job.hosts):
-        place(job)
+        with naming_sources(request.sources):
+            place(job)
 
 
 def _look(job: Job, node: int, count: int | None) -> tuple[int, tuple[str, ...]]:
@@ -89,9 +93,33 @@ def _masked(job: Job, host: Host, count: int) -> tuple[str, ...]:
     return devices
 
 
+def describe_sources(request: Request) -> dict[str, Any]:
+    """What was said and by whom, for `--format json`; the rest has its default."""
+    said = shown_settings(request)
+    return {
+        "options": {name: {"value": value, "from": source} for name, (value, source) in said.items()},
+        "variables": shown_variables(request),
+    }
+
+
+def shown_variables(request: Request) -> dict[str, str]:
+    """The variables that are set on the nodes, by name only, and where each came from."""
+    shown = dict(request.variables)
+    remote = [item.partition("=")[0] for item in request.settings["env-remote"]]
+    shown |= {name: f"--env-remote, {request.sources['env-remote']}" for name in remote if name not in shown}
+    lines: dict[str, dict[str, None]] = {}
+    for host in request.job.hosts:
+        for name, _ in host.env:
+            lines.setdefault(name, {})[f"{host.place.source}:{host.place.line}" if host.place else host.name] = None
+    for name, places in lines.items():
+        first, more = next(iter(places)), f" and {len(places) - 1} more" if len(places) > 1 else ""
+        shown[name] = f"hostfile {first}{more}" + (f"; elsewhere {shown[name]}" if name in shown else "")
+    return shown
+
+
 def shown_settings(request: Request) -> Mapping[str, tuple[str, str]]:
     """What was said and by whom, without values of variables, which may be secret."""
-    said = {name: source for name, source in request.sources.items() if source != "default"}
+    said = {name: source for name, source in request.sources.items() if source != "default" and name != "dry-run"}
     return {name: (_shown(name, request.settings[name]), source) for name, source in said.items()}
 
 
@@ -100,4 +128,6 @@ def _shown(name: str, value: object) -> str:
         return "(set)"
     if isinstance(value, tuple):
         return ", ".join(item.partition("=")[0] if name in _NAMES_ONLY else item for item in value)
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -7,19 +7,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from meshrun.cli.files import read_text_file
+from meshrun.cli.files import read_file, read_text_file
 from meshrun.cli.script import read_script
-from meshrun.dataclass import dataclass
+from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.environment import select_exports
 from meshrun.report.show import check_show, parse_show
 from meshrun.spec.argv import Split
-from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
+from meshrun.spec.job import Context, by_hand, looks_like_hostfile, make_job, resolve, ssh_settings
 from meshrun.spec.mesh import parse_mesh
-from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings
+from meshrun.spec.options import BY_FLAG, BY_NAME
+from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings, parse_value
 from meshrun.spec.values import Host, Job, MeshSpec
 
 V = TypeVar("V")
@@ -33,6 +35,15 @@ class Request:
     job: Job
     settings: Settings
     sources: Sources
+    variables: Mapping[str, str]  # name of each variable that is set on the nodes → where it came from
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """The variables that travel: values as the system gave them, and where each came from."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Gather:
@@ -58,6 +69,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     hosts: tuple[Host, ...] = gather((), read_hosts, settings)
     local = tuple(_is_local(settings, host) for host in hosts)
     cwd = current_directory()
+    exports = gather(Exports(), read_exports, settings, sources)
     context = Context(
         run_id=time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex(),
         cwd=cwd,
@@ -65,15 +77,33 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
         local=local,
         mesh=gather(None, read_mesh, settings),
         script_hash=gather("", read_script, settings, words, resolve(cwd, settings["workdir"] or "."), any(local)),
-        env=gather((), read_env, settings),
+        env=tuple(exports.values.items()),
         node_rank=gather(None, read_node_rank, settings),
         token=gather(b"", read_token, settings),
     )
     gather(None, read_show, settings, context.mesh)
+    gather(None, check_named_files, settings)
     job = gather(None, make_job, settings, hosts, words, context)
-    if job is None or gather.problems:
-        raise InputError(gather.problems)
-    return Request(job, settings, sources)
+    with naming_sources(sources):
+        if job is None or gather.problems:
+            raise InputError(gather.problems)
+    return Request(job, settings, sources, exports.origins)
+
+
+@contextmanager
+def naming_sources(sources: Sources) -> Iterator[None]:
+    """A problem in an option's value says who gave it, where that was not the command line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_with_source(problem, sources) for problem in error.problems) from None
+
+
+def _with_source(problem: Problem, sources: Sources) -> Problem:
+    option = BY_FLAG.get(problem.place.source) if problem.place else None
+    if problem.place is None or option is None or sources[option.name] in ("command line", "default"):
+        return problem
+    return replace(problem, place=replace(problem.place, source=f"{sources[option.name]}, --{option.name}"))
 
 
 def read_settings(split: Split) -> tuple[dict[str, Any], dict[str, str]]:
@@ -84,7 +114,8 @@ def read_settings(split: Split) -> tuple[dict[str, Any], dict[str, str]]:
     if named:
         from meshrun.spec.job_file import parse_job_file
 
-        job_file = parse_job_file(read_text_file(named.texts[0], "job file"), named.texts[0])
+        path = str(parse_value(BY_NAME["job"], named))
+        job_file = parse_job_file(read_text_file(path, "job file"), path)
     settings, sources = merge_settings(command, job_file, os.environ)
     if settings["workdir"]:
         settings["workdir"] = os.path.expanduser(settings["workdir"])
@@ -119,8 +150,32 @@ def read_hosts(settings: Settings) -> tuple[Host, ...]:
     if path is not None:
         hosts = parse_hostfile(read_text_file(path, "hostfile"), path)
     elif text is not None:
+        check_no_file(text)
         hosts = parse_hosts(text)
     return filter_hosts(hosts, settings["include"], settings["exclude"], settings["nodes"])
+
+
+def check_no_file(text: str) -> None:
+    """`-H` is a list of hosts here and with mpirun; with deepspeed it is a hostfile."""
+    try:
+        data = read_file(text, "hostfile", 65536) if os.path.isfile(text) else b""
+    except (InputError, ValueError):
+        return
+    if data and ("/" in text or looks_like_hostfile(text, data)):
+        raise InputError(Problem("this is a file, not a list of hosts", Place("--hosts"), text, f"--hostfile {text}"))
+
+
+def check_named_files(settings: Settings) -> None:
+    """A file that was named and cannot be read is an error, also where only a connection would read it."""
+    gather = _Gather()
+    config, identity = settings["ssh-config"], settings["identity"]
+    if config not in (None, "none"):
+        gather(b"", read_text_file, config, "ssh config")
+    # A key may be in the agent, with only its public half here; `%` and `$` in a name are ssh's to expand.
+    if identity and not set(identity) & set("%$") and not os.path.exists(os.path.expanduser(f"{identity}.pub")):
+        gather(b"", read_text_file, identity, "private key")
+    if gather.problems:
+        raise InputError(gather.problems)
 
 
 def _is_local(settings: Settings, host: Host) -> bool:
@@ -146,16 +201,16 @@ def read_mesh(settings: Settings) -> MeshSpec | None:
     return parse_mesh_file(read_text_file(text, "mesh file"), text)
 
 
-def read_env(settings: Settings) -> tuple[tuple[str, str], ...]:
+def read_exports(settings: Settings, sources: Sources) -> Exports:
     """What travels: env files in order, then `-x`, which wins. Values are bytes, as the system gave them."""
     gather = _Gather()
-    merged: dict[str, str] = {}
-    for path in settings["env-file"]:
-        merged.update(gather(merged, _read_env_file, path))
-    merged.update(gather(merged, select_exports, settings["env"], os.environ))
+    none: dict[str, str] = {}
+    found = [(f"env file {path}", gather(none, _read_env_file, path)) for path in settings["env-file"]]
+    found.append((f"-x, {sources['env']}", gather(none, select_exports, settings["env"], os.environ)))
     if gather.problems:
         raise InputError(gather.problems)
-    return tuple(merged.items())
+    values = {name: value for _, variables in found for name, value in variables.items()}
+    return Exports(values, {name: origin for origin, variables in found for name in variables})
 
 
 def _read_env_file(path: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ def run(split: Split) -> int:
         raise InputError(
             Problem(f"--format {request.settings['format']} is of the plan", hint="meshrun plan, or --dry-run")
         )
-    check_plan(request.job)
+    check_plan(request)
     openers = open_ahead(request.job, make_openers(request.job))
     from meshrun.cli.runner import run_job  # 60 ms of imports, in which an agent here starts
 

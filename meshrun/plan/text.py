@@ -14,12 +14,18 @@ from meshrun.plan.values import NodePlan, Plan
 MAX_LINES = 32
 
 
-def render_plan(plan: Plan, sources: Mapping[str, tuple[str, str]] | None = None) -> str:
-    """The plan as a few tables, legible also for 1,024 hosts. `sources`: name → (value, where it came from)."""
+def render_plan(
+    plan: Plan, sources: Mapping[str, tuple[str, str]] | None = None, variables: Mapping[str, str] | None = None
+) -> str:
+    """The plan as a few tables, legible also for 1,024 hosts.
+
+    `sources`: option → (value, where it came from); `variables`: exported name → where it came from."""
     sections = [_render_head(plan), _render_mesh(plan), _render_nodes(plan), *_render_extras(plan)]
     if sources:
         rows = [(name, value, source) for name, (value, source) in sources.items()]
-        sections.append("\n".join(_table(("option", "value", "from"), rows)))
+        sections.append("\n".join([*_table(("option", "value", "from"), rows), "every other option has its default"]))
+    if variables:
+        sections.append("\n".join(_render_variables(variables)))
     return "\n\n".join(sections) + "\n"
 
 
@@ -87,6 +93,17 @@ def _render_extras(plan: Plan) -> Iterator[str]:
     rows += [("device", mesh.device, "")] if mesh.device != "auto" else []
     if rows:
         yield "\n".join(_table(("mesh file", "", ""), rows))
+
+
+def _render_variables(variables: Mapping[str, str]) -> Iterator[str]:
+    rows = [(_printable(name), origin) for name, origin in variables.items()]
+    yield from _table(("variable", "from"), rows[:MAX_LINES])
+    if len(rows) > MAX_LINES:
+        yield f"and {len(rows) - MAX_LINES} more"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

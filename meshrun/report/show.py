@@ -34,10 +34,10 @@ def _problem(message: str, text: str, hint: str = _FORMS) -> InputError:
 def _parse_span(item: str, text: str) -> Span:
     match = _RANGE.fullmatch(item)
     if not match:
-        raise _problem(f"{item!r} is not a number or a range", text)
+        raise _problem(f"{item[:60]!r} is not a number or a range", text)
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise _problem(f"the range {item!r} runs backwards", text)
+        raise _problem(f"the range {item[:60]!r} runs backwards", text)
     return first, last
 
 
@@ -67,9 +67,9 @@ def check_show(show: Show, names: Sequence[str]) -> None:
     problems = []
     for name, _ in show.dims:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
+            near = difflib.get_close_matches(name[:60], names, 1)
             hint = f"did you mean {near[0]}=?" if near else f"the mesh has {', '.join(names)}"
-            problems.append(Problem(f"the mesh has no dim {name!r}", _PLACE, hint=hint))
+            problems.append(Problem(f"the mesh has no dim {name[:60]!r}", _PLACE, hint=hint))
     if problems:
         raise InputError(problems)
 

@@ -39,7 +39,7 @@ class _Option:
         return len(self.problems) >= MAX_PROBLEMS
 
     def refuse(self, offset: int, message: str, hint: str = "") -> None:
-        self.problems.append(Problem(message, Place(self.source, 1, offset + 1), self.text[:200], hint))
+        self.problems.append(Problem(message, Place(self.source, 1, offset + 1), self.text, hint))
 
     def choices(self, hosts: Sequence[Host]) -> list[_Choice]:
         """What the text chooses; names that no host has are refused."""
@@ -50,9 +50,7 @@ class _Option:
                 if choice.name.casefold() in known:
                     found.append(choice)
                 elif not self.full:
-                    near = difflib.get_close_matches(choice.name[:80], (host.name for host in hosts), 1)
-                    hint = f"did you mean {near[0]}?" if near else _list_names(hosts)
-                    self.refuse(offset, f"{choice.name} is not among the hosts", hint)
+                    self.refuse(offset, f"{choice.name} is not among the hosts", _hint(choice.name, hosts))
         return found
 
     def _read(self, part: str, offset: int) -> Iterator[_Choice]:
@@ -62,11 +60,20 @@ class _Option:
                 raise NameProblem("a host name is missing", 0, "as in gpu01@gpu02:0,2")
             if "," in _outside(name):
                 raise NameProblem("hosts are joined by '@' here, not by ','", 0, "as in gpu01@gpu02:0,2")
-            devices = parse_devices(ids) if colon else None
+            devices = self._devices(ids, len(name) + 1) if colon else None
             names = (name[1:-1],) if name.startswith("[") and ":" in name else expand(name)
             yield from (_Choice(one, devices, offset) for one in names)
         except (NameProblem, RangeError) as error:
             self.refuse(offset + error.offset, error.message, error.hint)
+
+    @staticmethod
+    def _devices(ids: str, at: int) -> tuple[str, ...]:
+        try:
+            return parse_devices(ids)
+        except NameProblem as error:
+            raise NameProblem(
+                error.message, at + error.offset, "device ids stand behind ':', as in gpu02:0,2"
+            ) from None
 
 
 def filter_hosts(hosts: Sequence[Host], include: str, exclude: str, nodes: int | None) -> tuple[Host, ...]:
@@ -156,6 +163,13 @@ def _split_ids(part: str) -> tuple[str, str, str]:
 
 def _outside(name: str) -> str:
     return "," if len(split_outside(name, ",")) > 1 else ""
+
+
+def _hint(name: str, hosts: Sequence[Host]) -> str:
+    if set(name) & set("*?"):
+        return "there are no wildcards; write a range, as in gpu[01-16]"
+    near = difflib.get_close_matches(name[:80], (host.name for host in hosts), 1)
+    return f"did you mean {near[0]}?" if near else _list_names(hosts)
 
 
 def _list_names(hosts: Sequence[Host]) -> str:

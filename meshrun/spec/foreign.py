@@ -45,7 +45,7 @@ _FAKE = "not part of this version; `meshrun plan` shows the placement without st
 _EXPORT = "-x NAME, -x NAME=VALUE or -x 'PREFIX_*'; --env-file FILE for many"
 _IO = "every rank's stdout and stderr are files in the run directory: --log-dir DIR"
 
-# program, its flags, the meshrun way. A flag ends in `=` where a value follows, `==` where two do; `*`: all that begin so.
+# Program, its flags, the meshrun way. `=` behind a flag: a value follows; `==`: two do; `*`: all that begin so.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     ("meshrun", "--spares=", "spare nodes are not part of this version; leave it out"),
     ("meshrun", "--fake --ranks=", _FAKE),
@@ -138,7 +138,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("mpirun", "--output= --display= --xml --xterm= --stream-buffering= --ordered-output --demux=", _LOGS),
     ("mpirun", "--stdin=", _STDIN),
     ("mpirun", "--display-map --display-allocation --display-devel-map --display-topo --do-not-launch --info", _PLAN),
-    ("mpirun", "--report-state-on-timeout --get-stack-traces", "--hang-timeout SECONDS; `meshrun stacks` of a live run"),
+    ("mpirun", "--report-state-on-timeout --get-stack-traces", "--hang-timeout SECONDS; `meshrun stacks` in a run"),
     ("mpirun", "--allow-run-as-root", "it needs no leave; leave it out"),
     ("mpirun", "--app= --configfile= --file= --soft= --arch=", "one program a run; start several runs"),
     ("mpirun", "--preload-binary --preload-files= --set-cwd-to-session-dir",

@@ -38,7 +38,7 @@ class _Reader:
 
     def refuse(self, line: int, text: str, column: int, message: str, hint: str = "") -> None:
         place = Place(self.source, line, column)
-        self.problems.append(Problem(message, place, show_line(text, column), hint))
+        self.problems.append(Problem(message, place, show_line(text), hint))
 
     def place(self, line: int, column: int) -> Place:
         return Place(self.source, line, column)
@@ -96,10 +96,9 @@ def parse_hosts(text: str, source: str = "--hosts") -> tuple[Host, ...]:
     return reader.result()
 
 
-def show_line(text: str, column: int) -> str:
-    """A line as a message may quote it: no control characters, not endless, columns as they are."""
-    width = max(200, column + 40)
-    return "" if width > 1000 else "".join(c if c.isprintable() else " " for c in text[:width])
+def show_line(text: str) -> str:
+    """A line as a message may quote it: no control characters, columns as they are."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def _decode(data: bytes, source: str) -> str:

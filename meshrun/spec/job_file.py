@@ -5,21 +5,32 @@ Called by: cli.request, which imports it only when there is a job file, because 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from yaml import CollectionNode, MappingNode, Node, ScalarNode
 
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.nodes import compose_nodes
 from meshrun.spec.options import BY_NAME, Kind
-from meshrun.spec.settings import Given
+from meshrun.spec.settings import Given, name_here
 
+_HALF = re.compile("[\ud800-\udfff]")
+_OCTAL = re.compile(r"0[0-9]+")
+_SPECIAL = {
+    "<<": "merge keys are not read here; write it out",
+    "job": "a job file names no other; put everything into one",
+    "x": "the key is env",
+    "h": "the key is hosts",
+    "m": "the key is module",
+    "q": "the key is quiet",
+}
 _WORDS = ("script", "args", "arguments", "argv", "command")
 
 
 def parse_job_file(data: bytes, source: str) -> dict[str, Given]:
     """Option name → what the file says. Raises InputError with every problem, each with file:line:column."""
-    root, problems, lines = compose_nodes(data, source)
+    root, problems, lines = compose_nodes(data, source, "job file")
     reader = _Reader(source, lines, problems)
     found = reader.read(root)
     if reader.problems:
@@ -47,11 +58,7 @@ class _Reader:
     def _read_pair(self, key: Node, value: Node, found: dict[str, Given]) -> None:
         name = key.value.replace("_", "-") if isinstance(key, ScalarNode) else ""
         if name not in BY_NAME or name == "job":
-            close = difflib.get_close_matches(name, BY_NAME, 1, 0.6)
-            hint = f"did you mean {close[0]}?" if close else "`meshrun --help` lists the options"
-            if name in _WORDS:
-                hint = "the script and its arguments stand on the command line: meshrun --job FILE SCRIPT ARGS"
-            self._add(key, f"unknown key {name!r}", hint)
+            self._add(key, f"unknown key {name!r}", _hint(name))
         elif name in found:
             self._add(key, f"{name} is given twice")
         elif (texts := self._texts(name, value)) is not None:
@@ -59,13 +66,41 @@ class _Reader:
             found[name] = Given(name, texts, f"job file {self.source}:{line}", *self._where(value))
 
     def _texts(self, name: str, value: Node) -> tuple[str, ...] | None:
+        kind = BY_NAME[name].kind
         if isinstance(value, ScalarNode) and not _is_nothing(value):
-            return (value.value,)
-        if BY_NAME[name].kind is Kind.MULTI:
-            texts = tuple(_items(value))
-            if texts:
-                return texts
+            if kind in (Kind.COUNT, Kind.SECONDS) and value.style is None and _OCTAL.fullmatch(value.value):
+                self._add(value, f"{value.value[:40]} begins with a zero", "YAML may read that in base 8; leave it out")
+                return None
+            return self._checked(value)
+        if kind is Kind.MULTI and isinstance(value, CollectionNode) and value.value:
+            return self._items(name, value)
         self._add(value, f"{name} needs {_wanted(name)}")
+        return None
+
+    def _items(self, name: str, value: CollectionNode) -> tuple[str, ...] | None:
+        """A list of texts, or a mapping NAME: VALUE as NAME=VALUE; None if anything else is among it."""
+        before = len(self.problems)
+        texts: list[str] = []
+        for item in value.value:
+            parts = item if isinstance(item, tuple) else (item,)
+            wrong = next((part for part in parts if not isinstance(part, ScalarNode) or _is_nothing(part)), None)
+            if wrong is not None:
+                what = f"a value in quotes, and a list passes names on: {name}: [NAME]" if len(parts) > 1 else "a text"
+                self._add(wrong, f"an entry of {name} needs a value", what)
+            elif len(parts) > 1 and "=" in parts[0].value:
+                self._add(parts[0], "'=' cannot stand in a name", "NAME: VALUE, or a list of NAME=VALUE")
+            else:
+                texts += self._checked(*parts) or ()
+        return tuple(texts) if len(self.problems) == before else None
+
+    def _checked(self, *parts: Node) -> tuple[str, ...] | None:
+        """The parts as NAME=VALUE; an escape such as "\\ud800" is half a character, which no system can pass on."""
+        half = next((part for part in parts if _HALF.search(part.value)), None)
+        if half is None:
+            return ("=".join(part.value for part in parts),)
+        self._add(
+            half, "half a character (a lone surrogate)", "\\U0001F600 is how YAML writes what lies beyond \\uFFFF"
+        )
         return None
 
     def _where(self, node: Node) -> tuple[Place, str]:
@@ -77,6 +112,22 @@ class _Reader:
         self.problems.append(Problem(message, *self._where(node), hint))
 
 
+def _hint(name: str) -> str:
+    if name in _WORDS:
+        return "the script and its arguments stand on the command line: meshrun --job FILE SCRIPT ARGS"
+    if name in _SPECIAL:
+        return _SPECIAL[name]
+    close = difflib.get_close_matches(name[:80], [known for known in BY_NAME if known != "job"], 1, 0.6)
+    near = (
+        f"did you mean {close[0]}?" if close else "the keys are the names of the options; `meshrun --help` lists them"
+    )
+    return name_here(name, _spell) or near
+
+
+def _spell(option: str, value: str) -> str:
+    return f"write {option}: {value}" if value else f"the key is {option}"
+
+
 def _wanted(name: str) -> str:
     if BY_NAME[name].kind is Kind.MULTI:
         return "a value or a list of values"
@@ -85,15 +136,3 @@ def _wanted(name: str) -> str:
 
 def _is_nothing(node: ScalarNode) -> bool:
     return node.style is None and node.value in ("", "~", "null")
-
-
-def _items(node: Node) -> Iterator[str]:
-    """A list of texts, or a mapping NAME: VALUE as NAME=VALUE; nothing at all if anything else is among it."""
-    pairs = node.value if isinstance(node, CollectionNode) else ()
-    texts = []
-    for item in pairs:
-        parts = item if isinstance(item, tuple) else (item,)
-        if not all(isinstance(part, ScalarNode) for part in parts):
-            return
-        texts.append("=".join(part.value for part in parts))
-    yield from texts

@@ -43,7 +43,7 @@ def parse_mesh(text: str, source: str = "--mesh") -> MeshSpec:
     if text.count(",") >= MAX_DIMS:
         found.append((0, f"more than {MAX_DIMS} dims", ""))
     if found:
-        raise InputError(Problem(m, Place(source, 1, offset + 1), text[:200], hint) for offset, m, hint in found)
+        raise InputError(Problem(m, Place(source, 1, offset + 1), text, hint) for offset, m, hint in found)
     return MeshSpec(tuple(dims), place=Place(source, 1, 1))
 
 
@@ -89,6 +89,8 @@ def size_problem(text: str) -> tuple[str, str] | None:
         return "'-1' is not a size", "write auto for the size that is left over"
     if not _SIZE.fullmatch(text):
         return f"'{text[:60]}' is not a size", f"a number from 1 to {MAX_SIZE}, or auto"
+    if len(text) > 1 and text[0] == "0":
+        return f"{text} begins with a zero", "YAML may read that in base 8; write the number without"
     if not 1 <= int(text) <= MAX_SIZE:
         return f"{text} is out of range for a size", f"a number from 1 to {MAX_SIZE}, or auto"
     return None

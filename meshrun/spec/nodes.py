@@ -15,7 +15,6 @@ from meshrun.errors import InputError, Place, Problem
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
-MAX_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def compose_nodes(data: bytes, source: str) -> tuple[yaml.Node | None, list[Problem], list[str]]:
+def compose_nodes(
+    data: bytes, source: str, what: str = "mesh file"
+) -> tuple[yaml.Node | None, list[Problem], list[str]]:
     """The root node (None: empty or broken), the problems found so far, and the text's lines.
 
     Raises InputError for bytes that are no text, or too many."""
-    text = _decode(data, source)
+    text = _decode(data, source, what)
     lines = text.split("\n")
     try:
         loader = _Loader(text)
@@ -81,7 +82,7 @@ def compose_nodes(data: bytes, source: str) -> tuple[yaml.Node | None, list[Prob
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = Mark(mark.line, mark.column) if mark else Mark()
-        return None, [problem_at(source, lines, where, error.problem or "not YAML")], lines
+        return None, [problem_at(source, lines, where, *_say(error.problem or "not YAML"))], lines
     except yaml.reader.ReaderError as error:
         at = text.rfind("\n", 0, error.position)
         where = Mark(text.count("\n", 0, error.position), error.position - at - 1)
@@ -93,16 +94,23 @@ def compose_nodes(data: bytes, source: str) -> tuple[yaml.Node | None, list[Prob
     )
 
 
+def _say(problem: str) -> tuple[str, str]:
+    """YAML's own words for a fault, where they would not help."""
+    if problem == "but found another document":
+        return "a second document", "one file, one document: leave out the `---`"
+    return problem, ""
+
+
 def problem_at(source: str, lines: Sequence[str], mark: Mark, message: str, hint: str = "") -> Problem:
     """A problem with its place and line."""
-    text = lines[mark.line] if mark.line < len(lines) and mark.column < MAX_SHOWN else ""
-    shown = "".join(c if c.isprintable() else " " for c in text[:MAX_SHOWN])
+    text = lines[mark.line] if mark.line < len(lines) else ""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
     return Problem(message, Place(source, mark.line + 1, mark.column + 1), shown, hint)
 
 
-def _decode(data: bytes, source: str) -> str:
+def _decode(data: bytes, source: str, what: str) -> str:
     if len(data) > MAX_BYTES:
-        message = f"{len(data)} bytes; a mesh file has at most {MAX_BYTES}"
+        message = f"{len(data)} bytes; a {what} has at most {MAX_BYTES}"
         raise InputError(Problem(message, Place(source), hint="is this the right file?"))
     data = data.removeprefix(codecs.BOM_UTF8)
     try:

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meshrun.dataclass import dataclass
+from meshrun.dataclass import dataclass, replace
 from meshrun.errors import InputError, Place, Problem
-from meshrun.spec.options import BY_NAME, OPTIONS, Kind, Option
+from meshrun.spec.foreign import REFUSED
+from meshrun.spec.notes import INSTEAD
+from meshrun.spec.options import ALWAYS, BY_FLAG, BY_NAME, FIXED, OPTIONS, Kind, Option
 
 Settings = Mapping[str, Any]
 Sources = Mapping[str, str]
@@ -65,8 +67,30 @@ def from_environ(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
-    close = difflib.get_close_matches(variable, list(known), 1, 0.9)
-    return [Problem(f"unknown variable {variable}", hint=f"did you mean {close[0]}?")] if close else []
+    """What looks like an option's variable and is none; any other MESHRUN_ name may be somebody's own."""
+    name = variable.removeprefix("MESHRUN_").lower().replace("_", "-")
+    hint = name_here(name, lambda option, value: _variable(BY_NAME[option], value))
+    if not hint:
+        close = difflib.get_close_matches(variable, list(known), 1, 0.9)
+        hint = f"did you mean {close[0]}?" if close else ""
+    return [Problem(f"unknown variable {variable}", hint=hint)] if hint else []
+
+
+def _variable(option: Option, value: str) -> str:
+    return f"{option.variable}={value}" if value else f"the variable is {option.variable}"
+
+
+def name_here(name: str, spell: Callable[[str, str], str]) -> str:
+    """What to say for a name that is a flag but no option's own (`num-nodes`, `no-init`, `rdzv-id`); "" for others."""
+    flag = f"--{name}"
+    if flag in FIXED:
+        return spell(*FIXED[flag])
+    if flag in BY_FLAG:
+        return spell(BY_FLAG[flag].name, "")
+    if flag in ALWAYS:
+        return f"{ALWAYS[flag]}; leave it out"
+    refused = REFUSED.get(flag)
+    return refused.way if refused and refused.program in ("meshrun", "torchrun", "deepspeed") else ""
 
 
 def merge_settings(
@@ -94,13 +118,21 @@ def merge_settings(
 def parse_value(option: Option, given: Given) -> Any:
     """One option's value. Raises InputError that names the option, its source and what would do."""
     if option.kind is Kind.MULTI:
-        return given.texts
+        return _several(option, given)
     return _PARSERS[option.kind](option, given)
 
 
 def _wrong(given: Given, wanted: str, hint: str = "") -> InputError:
     message = f"{wanted}, got {given.texts[0][:80]!r}" if given.texts[0] else f"{wanted}, got nothing"
     return InputError(Problem(message, given.place, given.line_text, hint))
+
+
+def _several(option: Option, given: Given) -> tuple[str, ...]:
+    if not all(text.strip() for text in given.texts):
+        raise _wrong(replace(given, texts=("",)), f"a value is needed ({option.metavar})")
+    if any("\0" in text for text in given.texts):
+        raise InputError(Problem("a zero byte cannot be passed on", given.place))  # and its value is not shown
+    return given.texts
 
 
 def _text(option: Option, given: Given) -> str:
@@ -113,27 +145,16 @@ def _text(option: Option, given: Given) -> str:
 
 def _count(option: Option, given: Given) -> int | None:
     text = given.texts[0]
-    if option.name == "nproc-per-node" and text in ("auto", "gpu", "cpu"):
-        return _processes(given)
+    if option.name == "nproc-per-node" and text == "auto":
+        return None  # torchrun's word for what is done anyway
     digits = text.isascii() and text.isdigit() and len(text) <= 9
     if not digits or not option.least <= int(text) <= option.most:
-        hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else ""
+        hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else INSTEAD.get(option.name, {}).get(text, "")
         raise _wrong(given, f"a whole number is needed, {option.least:.0f} to {option.most:.0f}", hint)
     return int(text)
 
 
 _ELASTIC_HINT = "the number of nodes is fixed for a run; say one number"
-_PROCESSES_HINT = {
-    "gpu": "leave it out: one worker for each accelerator found; --device cuda makes that a must",
-    "cpu": "say the number, for this machine --nproc-per-node $(nproc)",
-}
-
-
-def _processes(given: Given) -> int | None:
-    """torchrun's words: `auto` is what we do anyway (None); the other two would mean something else here."""
-    if given.texts[0] == "auto":
-        return None
-    raise _wrong(given, "a whole number is needed, 1 or more", _PROCESSES_HINT[given.texts[0]])
 
 
 def _seconds(option: Option, given: Given) -> float:
@@ -158,10 +179,10 @@ def _flag(option: Option, given: Given) -> bool:
 def _choice(option: Option, given: Given) -> str:
     word = given.texts[0]
     if word not in option.choices:
-        close = difflib.get_close_matches(word, option.choices, 1, 0.6)
-        raise _wrong(
-            given, f"one of {', '.join(option.choices)} is needed", f"did you mean {close[0]}?" if close else ""
-        )
+        close = difflib.get_close_matches(word[:80], option.choices, 1, 0.6)
+        near = f"did you mean {close[0]}?" if close else ""
+        hint = INSTEAD.get(option.name, {}).get(word.lower(), near)
+        raise _wrong(given, f"one of {', '.join(option.choices)} is needed", hint)
     return word
 
 

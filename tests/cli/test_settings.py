@@ -127,7 +127,7 @@ BAD_JOBS = [
     (b"- a", "job.yaml:1:1"),
     (b"job: other", "unknown key 'job'"),
     (b"mesh:", "needs one value"),
-    (b"env: [[a]]", "needs a value or a list"),
+    (b"env: [[a]]", "job.yaml:1:7: an entry of env needs a value"),
     (b"a: &x 1\nb: *x", "job.yaml"),
     (b"mesh: !!python/object:os.system x", "job.yaml"),
     (b"\xff\xfe\xfa", "job.yaml"),

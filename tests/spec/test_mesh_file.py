@@ -97,7 +97,7 @@ DIMS = "mesh:\n  dims: {dp: 2, tp: 4}\n"
         ("mesh: {dims: {<<: {dp: 2}}}", "1:15", "not a name"),
         ("a: b: c", "1:5", "not allowed here"),
         ("mesh: {dims: {dp: 2}", "1:21", "expected ',' or '}'"),
-        ("mesh: {}\n---\nmesh: {}", "2:1", "another document"),
+        ("mesh: {}\n---\nmesh: {}", "2:1", "a second document"),
         ("[" * 2000, "1:17", "nested too deeply"),
         ("mesh:\n\x01", "2:1", "does not allow"),
         ("mesh:\n\tdims: 1", "2:1", "cannot start any token"),

@@ -1,0 +1,108 @@
+"""Owns: what there is to say of an option beyond its help: an example, the fine print, what others' values mean here.
+Must not: parse, or repeat what the option table says.
+Called by: spec.settings (INSTEAD), and the tool that writes docs/reference/cli.md."""
+
+from __future__ import annotations
+
+_SLURM = 'in an allocation, --hosts "$SLURM_JOB_NODELIST" --nproc-per-node N reaches its nodes by ssh'
+_SSH = "--launcher ssh, with the same hostfile"
+_FOUND = "leave it out: one worker for each accelerator found; --device cuda makes that a must"
+_ACCEPT = "accept-new takes unknown keys; a changed key is never taken"
+
+# Values that other launchers take where ours does not: what to say instead.
+INSTEAD: dict[str, dict[str, str]] = {
+    "nproc-per-node": {
+        "cpu": "say the number, for this machine --nproc-per-node $(nproc)",
+        **dict.fromkeys(("gpu", "cuda", "xpu", "npu", "hpu", "mps"), _FOUND),
+    },
+    "launcher": {
+        **dict.fromkeys(("slurm", "srun"), _SLURM),
+        **dict.fromkeys(("pdsh", "mpi", "openmpi", "mpich", "mvapich", "impi", "jsrun", "standard"), _SSH),
+    },
+    "device": {
+        "gpu": "cuda (for ROCm too), or xpu for Intel's",
+        "rocm": "cuda is torch's name for it",
+        "hip": "cuda is torch's name for it",
+        "tpu": "TPUs are not meshrun's",
+    },
+    "start-method": {"forkserver": "fork is that: one process imports torch, and the workers fork from it"},
+    "host-key-policy": {
+        **dict.fromkeys(("no", "off"), _ACCEPT),
+        "yes": "that is strict",
+        "ask": "nothing is ever asked: strict or accept-new",
+    },
+}
+
+# The fine print, for the reference page.
+MORE: dict[str, str] = {
+    "hostfile": "The page [hostfile](hostfile.md) has every form. A file that cannot be read is an error; there is no "
+    "default file.",
+    "hosts": "A number after the colon is slots here. Excludes `--hostfile`.",
+    "include": "The order stays that of the hostfile. Without ids the whole host; an id the host does not have is "
+    "refused.",
+    "exclude": "What is left of a host keeps its device ids.",
+    "nodes": "More than there are is refused.",
+    "nproc-per-node": "`auto` is the default. By hand it is about this node alone, and may differ between nodes.",
+    "launcher": "A host is this machine if its name or address is one of this machine's and its line has no other user "
+    "or port.",
+    "mesh": "Outermost dim first, the last varies fastest. The product is the number of workers. A text that ends in "
+    "`.yaml`, has a `/` or names a file is a mesh file.",
+    "no-python": "No node needs torch then; `--init` is off.",
+    "init": "`--no-init` is `--init off`.",
+    "device": "`cuda` is ROCm too.",
+    "backend": "gloo on the CPU; on an accelerator gloo for CPU tensors and its own (nccl, xccl, hccl) for the rest.",
+    "preload": "Names joined by commas. Where a module starts threads, workers start as with `--start-method spawn`.",
+    "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
+    "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "
+    "are bytes, and never stand in an argument, a plan or a log.",
+    "env-file": "Literal values, quotes as in a shell (`A='x y'`, `B=\"two\\nlines\"` over two lines), `export ` in "
+    "front, `#` comments and blank lines; nothing is expanded. Of a key given twice the last counts; `-x` wins over a "
+    "file.",
+    "env-remote": "`$NAME` and `${NAME}` are the variables of the node's login environment; "
+    "a name that is not there gives nothing, and nothing else is expanded. `-x` of the same name wins.",
+    "python": "A path on the nodes; `python=` on a host's line wins. Absent on a node: exit code 125, node and path "
+    "named.",
+    "workdir": "`workdir=` on a host's line wins. A relative script is looked for there, here and on every node, and "
+    "must be the same file (sha256) on all.",
+    "prelude": "Run by POSIX sh. Its output goes to no worker; if it fails, the run does not start (125) and its "
+    "output is shown under that host.",
+    "ssh-user": "`user@` or `user=` on a host's line wins; the ssh config is asked last.",
+    "ssh-port": "`:port` or `port=` on a host's line wins; the ssh config is asked last.",
+    "host-key-policy": "A changed or revoked key always stops the run.",
+    "connect-timeout": "By hand: how long node 0 is dialled.",
+    "master-addr": "By hand: where node 0 listens for the others, needed there. `addr=` on a host's line offers an "
+    "address without pinning it. A loopback address with more than one node is refused.",
+    "master-port": "By hand: the port where node 0 listens for the others; the workers' store has one of its own.",
+    "start-timeout": "By hand also: how long node 0 waits for the others. What is missing is named, with its "
+    "Python stacks.",
+    "nnodes": "This machine is one of N on which the same command is started; needs `--node-rank`, `--master-addr` "
+    "and `--master-port`. 1 is an ordinary run on this machine. `meshrun plan --format commands` prints the lines.",
+    "node-rank": "`auto` reads SLURM_NODEID, OMPI_COMM_WORLD_RANK and PMI_RANK, in this order.",
+    "token-file": "At most 4096 bytes; blanks around it do not count.",
+    "log-dir": "Each run makes a directory of its own in it, with every byte that every rank wrote.",
+    "show": "Only what the screen shows; the run directory has everything.",
+    "format": "Belongs to `meshrun plan` and `--dry-run`.",
+    "signal-workers": "Needs `--time-limit`.",
+    "hang-timeout": "At least 1. A rank moves while it writes or computes.",
+    "max-restarts": "Only failures of workers are followed by another attempt.",
+    "time-limit": "From the moment when the workers are started.",
+}
+
+EXAMPLES: dict[str, str] = {
+    "hostfile": "--hostfile hosts",
+    "hosts": "--hosts gpu[01-16]:8,login",
+    "include": "--include gpu[01-04]@gpu07:0,2-3",
+    "exclude": "--exclude gpu03@gpu04:7",
+    "mesh": "--mesh pp=2,dp=auto,tp=4",
+    "module": "-m pkg.train --epochs 3",
+    "no-python": "--no-python ./a.out",
+    "preload": "--preload numpy,transformers",
+    "env": "-x WANDB_MODE -x LEVEL=3 -x 'NCCL_*'",
+    "env-file": "--env-file prod.env",
+    "env-remote": "--env-remote DATA='$SCRATCH/data'",
+    "prelude": "--prelude 'module load cuda; . env.sh'",
+    "nnodes": "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500",
+    "show": "--show 0,4-7",
+    "signal-workers": "--time-limit 3600 --signal-workers USR1@60",
+    "job": "--job job.yaml",
+}
