@@ -12,9 +12,10 @@ from enum import Enum
 from typing import Any
 
 from meshrun import wire
-from meshrun.dataclass import dataclass, replace
+from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import CauseKind, MeshrunError, WireError
-from meshrun.spec.values import Job, MeshSpec
+from meshrun.spec.signals import render_early_signal
+from meshrun.spec.values import EarlySignal, Job, MeshSpec
 from meshrun.wire.messages import message
 
 NONCE_BYTES = 32
@@ -59,6 +60,7 @@ class Claim:
     target: str  # module or program name; "" for a script, whose content counts
     script_hash: str
     init: str
+    settings: dict[str, str] = field(default_factory=dict)  # options by which a run would go differently
     mac: str = ""
 
 
@@ -140,7 +142,30 @@ def make_claim(job: Job, hostname: str) -> Claim:
         target=target,
         script_hash=job.script_hash if job.form == "script" else "",
         init=job.init,
+        settings={option: _spell(getattr(job, name)) for name, option in _SETTINGS.items()},
     )
+
+
+# Node 0 decides by its own; another value on another node would silently not count. What is each node's own business
+# (how many workers, python, directories, variables, what is shown) may differ.
+_SETTINGS = {
+    "device": "--device",
+    "backend": "--backend",
+    "timeout_s": "--timeout",
+    "start_timeout_s": "--start-timeout",
+    "grace_s": "--grace",
+    "time_limit_s": "--time-limit",
+    "signal_workers": "--signal-workers",
+    "hang_timeout_s": "--hang-timeout",
+    "max_restarts": "--max-restarts",
+}
+
+
+def _spell(value: object) -> str:
+    """A setting as it is typed; "" if it was not said."""
+    if isinstance(value, EarlySignal):
+        return render_early_signal(value)
+    return f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 _COMPARED = (
@@ -157,10 +182,14 @@ def find_differences(ours: Claim, theirs: Claim) -> list[str]:
     """What differs between two claims that must agree, one phrase each with both values; empty if they fit."""
     who = f"node {theirs.node_rank} ({tame(theirs.hostname, 64)})"
     found = []
-    for field, label in _COMPARED:
-        mine, other = getattr(ours, field), getattr(theirs, field)
+    for name, label in _COMPARED:
+        mine, other = getattr(ours, name), getattr(theirs, name)
         if mine != other:
             found.append(f"{label}: node {ours.node_rank} has {_value(mine)}, {who} has {_value(other)}")
+    for option, said in ours.settings.items():
+        other = theirs.settings.get(option, "")
+        if said != other:
+            found.append(f"{option}: node {ours.node_rank} has {_value(said)}, {who} has {_value(other)}")
     return found
 
 

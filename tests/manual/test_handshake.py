@@ -32,7 +32,7 @@ from meshrun.launch.handshake import (
     render_mesh,
     tame,
 )
-from meshrun.spec.values import ByHand, Host, Job, MeshSpec
+from meshrun.spec.values import ByHand, EarlySignal, Host, Job, MeshSpec
 
 CLAIM = Claim(2, 4, "gpu2", "dp=2,tp=4", "script", "", "ab" * 32, "eager")
 OURS = replace(CLAIM, node_rank=0, hostname="gpu0")
@@ -244,7 +244,7 @@ def test_a_claim_has_the_job_but_neither_paths_nor_arguments() -> None:
         by_hand=ByHand(4, 1, "gpu0", 29500, b"secret"),
     )
     claim = make_claim(job, "gpu1")
-    assert claim == Claim(1, 4, "gpu1", "dp=auto,tp=4", "script", "", "cd" * 32, "lazy")
+    assert replace(claim, settings={}) == Claim(1, 4, "gpu1", "dp=auto,tp=4", "script", "", "cd" * 32, "lazy")
     module = make_claim(replace(job, form="module", argv=("pkg.train", "-x")), "gpu1")
     assert (module.target, module.script_hash) == ("pkg.train", "")
 
@@ -280,6 +280,36 @@ def test_a_difference_shows_both_values(field: str, value: Any, words: str) -> N
     differences = find_differences(OURS, replace(CLAIM, **{field: value}))
     assert len(differences) == 1
     assert words in differences[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"max_restarts": 2}, "--max-restarts: node 0 has 0, node 1 (b) has 2"),
+        ({"grace_s": 7.5}, "--grace: node 0 has 5, node 1 (b) has 7.5"),
+        ({"time_limit_s": 60.0}, "--time-limit: node 0 has (nothing), node 1 (b) has 60"),
+        ({"signal_workers": EarlySignal(10, 30.0)}, "--signal-workers: node 0 has (nothing), node 1 (b) has USR1@30"),
+        ({"hang_timeout_s": 9.0}, "--hang-timeout: node 0 has (nothing), node 1 (b) has 9"),
+        ({"start_timeout_s": 9.0}, "--start-timeout: node 0 has 300, node 1 (b) has 9"),
+        ({"timeout_s": 60.0}, "--timeout: node 0 has (nothing), node 1 (b) has 60"),
+        ({"backend": "gloo"}, "--backend: node 0 has (nothing), node 1 (b) has gloo"),
+        ({"device": "cpu"}, "--device: node 0 has auto, node 1 (b) has cpu"),
+    ],
+)
+def test_what_would_make_the_run_go_differently_must_be_the_same(change: dict[str, Any], words: str) -> None:
+    assert find_differences(_claim(0), _claim(1, **change)) == [words]
+
+
+def test_what_is_a_nodes_own_business_may_differ() -> None:
+    own = {"python": "/p", "workdir": "/w", "show": "0", "quiet": True, "env": (("A", "1"),), "connect_timeout_s": 1.0}
+    assert find_differences(_claim(0), _claim(1, **own, hosts=(Host("b", slots=7),))) == []
+
+
+def _claim(rank: int, **changes: Any) -> Claim:
+    values: dict[str, Any] = {"hosts": (Host("b"),), "workdir": "/", "python": "/usr/bin/python3", **changes}
+    hand = ByHand(2, rank, "a", 29500)
+    job = Job(run_id="r", form="script", argv=("/t.py",), local=(True,), log_dir="/runs", by_hand=hand, **values)
+    return make_claim(job, "b")
 
 
 def test_nodes_that_differ_in_rank_and_name_alone_fit() -> None:

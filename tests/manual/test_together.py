@@ -199,7 +199,7 @@ def test_every_node_returns_the_code_and_names_the_culprit() -> None:
 def test_a_restart_is_one_of_all_nodes_and_each_knows_why() -> None:
     agents = [ScriptedAgent(None, heals=1), ScriptedAgent(7, heals=1), ScriptedAgent(None, heals=1)]
     with node_0(3, agents[0], max_restarts=1) as (first, port):
-        commands = [first, *(node(rank, 3, port, agents[rank]) for rank in (1, 2))]
+        commands = [first, *(node(rank, 3, port, agents[rank], max_restarts=1) for rank in (1, 2))]
         results = [command.result for command in commands]
     for command, result in zip(commands, results, strict=True):
         assert (result.outcome, result.exit_code, result.attempt) == (Outcome.SUCCEEDED, 0, 1)
@@ -220,15 +220,24 @@ def test_an_interrupt_on_any_node_ends_all(where: int) -> None:
     assert [(result.outcome, result.exit_code) for result in results] == [(Outcome.STOPPED, 130)] * 2
 
 
-def test_another_mesh_ends_both_sides_with_both_values() -> None:
+@pytest.mark.parametrize(
+    ("change", "ours", "theirs"),
+    [
+        ({"mesh": MeshSpec((("tp", 2),))}, "dp=auto", "tp=2"),
+        ({"max_restarts": 3}, "--max-restarts: node 0 has 0", "has 3"),
+    ],
+)
+def test_another_mesh_or_setting_ends_both_sides_with_both_values(
+    change: dict[str, Any], ours: str, theirs: str
+) -> None:
     with node_0(2, ScriptedAgent()) as (first, port):
-        other = node(1, 2, port, ScriptedAgent(), mesh=MeshSpec((("tp", 2),)))
+        other = node(1, 2, port, ScriptedAgent(), **change)
         results = [first.result, other.result]
     for result in results:
         assert result.exit_code == 125
         cause = result.causes[0].cause
         assert cause.kind is CauseKind.MISMATCH
-        assert "dp=auto" in cause.message and "tp=2" in cause.message
+        assert ours in cause.message and theirs in cause.message
 
 
 def test_a_rank_that_is_taken_ends_all_sides() -> None:
@@ -242,7 +251,7 @@ def test_a_rank_that_is_taken_ends_all_sides() -> None:
 
 def test_a_missing_node_is_named_on_every_side() -> None:
     with node_0(3, ScriptedAgent(), start_timeout_s=1.0) as (first, port):
-        there = node(1, 3, port, ScriptedAgent())
+        there = node(1, 3, port, ScriptedAgent(), start_timeout_s=1.0)
         results = [first.result, there.result]
     for result in results:
         assert (result.outcome, result.exit_code) == (Outcome.LOST, 125)
