@@ -10,8 +10,11 @@ from meshrun.errors import InputError, Place, Problem
 
 MAX_CHARACTERS = 1024 * 1024
 MAX_PROBLEMS = 100
+MAX_ENTRIES = 10_000
 _HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
 _BLANK = re.compile(r"[ \t]*(#.*)?")
+_RIGHT = "is this the right file?"
+_INSIDE = {"'": re.compile(r"[^']+"), '"': re.compile(r'[^"\\]+')}
 _BLANKS = re.compile(r"[ \t]*")
 _PLAIN = re.compile(r"[^\"'\\ \t\n]+")
 # What a backslash takes the meaning from outside quotes; before anything else it is itself (C:\data).
@@ -30,22 +33,26 @@ def parse_env_file(text: str, source: str) -> dict[str, str]:
     Nothing is expanded; a key given twice keeps its last value. Raises InputError with every problem and its place;
     a message never shows a value."""
     if len(text) > MAX_CHARACTERS:
-        raise InputError(
-            Problem(f"more than {MAX_CHARACTERS // 2**20} MiB", Place(source), hint="is this the right file?")
-        )
+        raise InputError(Problem(f"more than {MAX_CHARACTERS // 2**20} MiB", Place(source), hint=_RIGHT))
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     values: dict[str, str] = {}
     problems: list[Problem] = []
-    at = 0
+    at = entries = 0
     while at < len(text) and len(problems) < MAX_PROBLEMS:
         try:
-            at = _read_entry(text, at, values)
+            entries, at = entries + _is_entry(text, at), _read_entry(text, at, values)
+            if entries > MAX_ENTRIES:
+                raise InputError(Problem(f"more than {MAX_ENTRIES} variables", Place(source), hint=_RIGHT))
         except _ValueError as error:
             problems.append(Problem(error.message, _place(text, error.at, source), hint=error.hint))
             at = _line_end(text, error.at) + 1
     if problems:
         raise InputError(problems)
     return values
+
+
+def _is_entry(text: str, at: int) -> bool:
+    return text[at] not in "#\n"
 
 
 def _read_entry(text: str, at: int, values: dict[str, str]) -> int:
@@ -103,8 +110,9 @@ def _read_quoted(text: str, start: int) -> tuple[str, int]:
             parts.append("" if text[at + 1] == "\n" else text[at + 1])
             at += 2
         else:
-            parts.append(text[at])
-            at += 1
+            match = _INSIDE[quote].match(text, at)
+            parts.append(match.group() if match else text[at])
+            at = match.end() if match else at + 1
     if at >= len(text):
         raise _ValueError("a quote that is never closed", start)
     return "".join(parts), at + 1

@@ -17,6 +17,8 @@ from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+MAX_VARIABLE = 131_072  # of one name and value with its `=` and end, on Linux with pages of 4 KiB
+MAX_VARIABLES = 6 * 2**20  # of all, whatever `ulimit -s` says
 HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
@@ -157,6 +159,7 @@ def check_request(
         *_check_master(settings, len(hosts)),
         *_check_interfaces(hosts, context.env),
         *_check_env_remote(settings),
+        *_check_sizes(hosts, context.env),
         *_check_signal(settings),
         *_check_hang(settings),
     ]
@@ -241,6 +244,20 @@ def _check_env_remote(settings: Settings) -> Iterator[Problem]:
         name, equals, _ = item.partition("=")
         if not equals or not _NAME.match(name):
             yield Problem(f"{item!r} is not NAME=EXPR", Place("--env-remote"), hint="DATA='$SCRATCH/data'")
+
+
+def _check_sizes(hosts: tuple[Host, ...], env: tuple[tuple[str, str], ...]) -> Iterator[Problem]:
+    """Linux starts no program with a larger variable; said here, or each node would say it in fewer words."""
+    named = [(None, env), *((host.place, host.env) for host in hosts)]
+    for place, pairs in named:
+        for name, value in pairs:
+            size = sum(len(text.encode("utf-8", "surrogateescape")) for text in (name, value)) + 2
+            if size > MAX_VARIABLE:
+                message = f"the variable {name[:60]} takes {size} bytes; the system passes on {MAX_VARIABLE} at most"
+                yield Problem(message, place, hint="write the value to a file, and pass on its name")
+    total = sum(len(name) + len(value) for name, value in env)
+    if total > MAX_VARIABLES:
+        yield Problem(f"the exported variables take {total} bytes; the system passes on {MAX_VARIABLES} at most")
 
 
 def _check_hang(settings: Settings) -> Iterator[Problem]:

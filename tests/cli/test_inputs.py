@@ -297,6 +297,26 @@ def test_too_much_is_refused_in_a_few_lines(words: str, capfd: pytest.CaptureFix
     assert len(message) < 60_000 and max(map(len, message.splitlines())) < 400
 
 
+@pytest.mark.parametrize("size", [131_000, 131_073, 1_000_000])
+def test_a_variable_that_no_program_can_be_started_with(
+    size: int, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (here / "big.env").write_text("BIG=" + "v" * (size - 5))
+    words = ["--hosts", "a:2", "--env-file", "big.env"]
+    if size <= 131_072:
+        assert "BIG" in planned(capfd, *words)
+    else:
+        assert f"the variable BIG takes {size} bytes" in refused(capfd, *words)
+
+
+def test_more_variables_than_any_program_can_be_started_with(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--hosts", "a:2"]
+    for number in range(7):
+        (here / f"{number}.env").write_text("".join(f"V{number}{n}={'v' * 9990}\n" for n in range(100)))
+        words += ["--env-file", f"{number}.env"]
+    assert "the exported variables take" in refused(capfd, *words)
+
+
 # ---- where each value came from ----
 
 

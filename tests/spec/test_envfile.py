@@ -69,6 +69,17 @@ def test_all_problems_come_at_once_and_no_value_is_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_what_is_too_much_ends_early() -> None:
+    for text in ("A=1\n" * 250_000, "A=' \n" * 200_000, 'A="\n' * 200_000):
+        with pytest.raises(InputError, match="more than 10000 variables"):
+            parse_env_file(text, "env")
+    with pytest.raises(InputError, match="more than 1 MiB"):
+        parse_env_file("A=" + "v" * 2**20, "env")
+    with pytest.raises(InputError) as caught:
+        parse_env_file("x\n" * 500_000, "env")
+    assert len(caught.value.problems) == 100
+
+
 @given(st.text(st.characters(exclude_characters="\0\r")))
 def test_a_value_quoted_for_a_shell_comes_back(value: str) -> None:
     assert parse_env_file(f"export A={shlex.quote(value)}\nB=1\n", "env") == {"A": value, "B": "1"}
