@@ -55,9 +55,8 @@ MORE: dict[str, str] = {
     "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
     "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "
     "are bytes, and never stand in an argument, a plan or a log.",
-    "env-file": "Literal values, quotes as in a shell (`A='x y'`, `B=\"two\\nlines\"` over two lines), `export ` in "
-    "front, `#` comments and blank lines; nothing is expanded. Of a key given twice the last counts; `-x` wins over a "
-    "file.",
+    "env-file": "Literal values, quotes as in a shell (`A='x y'`; a value in quotes may span lines), `export` in front, "
+    "`#` comments and blank lines; nothing is expanded. Of a key given twice the last counts. At most 1 MiB.",
     "env-remote": "`$NAME` and `${NAME}` are the variables of the node's login environment; "
     "a name that is not there gives nothing, and nothing else is expanded. `-x` of the same name wins.",
     "python": "A path on the nodes; `python=` on a host's line wins. Absent on a node: exit code 125, node and path "
@@ -76,7 +75,10 @@ MORE: dict[str, str] = {
     "start-timeout": "By hand also: how long node 0 waits for the others. What is missing is named, with its "
     "Python stacks.",
     "nnodes": "This machine is one of N on which the same command is started; needs `--node-rank`, `--master-addr` "
-    "and `--master-port`. 1 is an ordinary run on this machine. `meshrun plan --format commands` prints the lines.",
+    "and `--master-port`. 1 is an ordinary run on this machine. `meshrun plan --format commands` prints the lines. "
+    "What makes a run go differently must be the same on all nodes, or all end with both values shown: mesh, script, "
+    "`--init`, `--device`, `--backend`, `--timeout`, `--start-timeout`, `--grace`, `--time-limit`, `--signal-workers`, "
+    "`--hang-timeout`, `--max-restarts`.",
     "node-rank": "`auto` reads SLURM_NODEID, OMPI_COMM_WORLD_RANK and PMI_RANK, in this order.",
     "token-file": "At most 4096 bytes; blanks around it do not count.",
     "log-dir": "Each run makes a directory of its own in it, with every byte that every rank wrote.",
@@ -85,7 +87,7 @@ MORE: dict[str, str] = {
     "signal-workers": "Needs `--time-limit`.",
     "hang-timeout": "At least 1. A rank moves while it writes or computes.",
     "max-restarts": "Only failures of workers are followed by another attempt.",
-    "time-limit": "From the moment when the workers are started.",
+    "time-limit": "From the start of the command, connecting included.",
 }
 
 EXAMPLES: dict[str, str] = {
