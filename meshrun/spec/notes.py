@@ -55,8 +55,8 @@ MORE: dict[str, str] = {
     "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
     "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "
     "are bytes, and never stand in an argument, a plan or a log.",
-    "env-file": "Literal values, quotes as in a shell (`A='x y'`; a value in quotes may span lines), `export` in front, "
-    "`#` comments and blank lines; nothing is expanded. Of a key given twice the last counts. At most 1 MiB.",
+    "env-file": "Literal values, quotes as in a shell (`A='x y'`, over several lines too), `export` in front, `#` "
+    "comments and blank lines; nothing is expanded. Of a key given twice the last counts. At most 1 MiB.",
     "env-remote": "`$NAME` and `${NAME}` are the variables of the node's login environment; "
     "a name that is not there gives nothing, and nothing else is expanded. `-x` of the same name wins.",
     "python": "A path on the nodes; `python=` on a host's line wins. Absent on a node: exit code 125, node and path "
