@@ -13,7 +13,17 @@ from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.job import form_of, looks_like_hostfile, resolve
 from meshrun.spec.settings import Settings
 
-_VERBS = ("run", "plan", "ps", "stacks", "stop")
+VERBS = ("run", "plan", "ps", "stacks", "stop")
+# Words that somebody may take for verbs, and what they would do.
+_MEANT = {
+    "help": "`meshrun --help`",
+    "version": "`meshrun --version`",
+    "check": "`meshrun plan` shows the placement; every run checks all nodes before it starts a worker",
+    "logs": "the run directory (--log-dir) has every rank's output; `meshrun ps` lists live runs",
+    "status": "`meshrun ps` lists live runs",
+    "kill": "`meshrun stop` ends a run",
+    "launch": "`meshrun [OPTIONS] SCRIPT`, without a verb",
+}
 
 
 def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local: bool) -> str:
@@ -53,8 +63,8 @@ def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | N
 def _hint(word: str) -> str:
     if "=" in word:
         return f"if it is a mesh: --mesh {word}"
-    if close := difflib.get_close_matches(word, _VERBS, 1, 0.7):
-        return f"did you mean `meshrun {close[0]}`?"
+    if close := difflib.get_close_matches(word[:40], [*VERBS, *_MEANT], 1, 0.7):
+        return _MEANT.get(close[0]) or f"did you mean `meshrun {close[0]}`?"
     if "/" not in word and (program := _find_program(word)):
         return f"--no-python runs the program {program}"
     if "/" not in word and "." in word and not word.endswith(".py"):

@@ -20,6 +20,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_VARIABLE = 131_072  # of one name and value with its `=` and end, on Linux with pages of 4 KiB
 MAX_VARIABLES = 6 * 2**20  # of all, whatever `ulimit -s` says
 HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
+_IPV6 = r"\[?[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?\]?"
+_ADDRESS = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|{_IPV6})\Z")
+_BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*\Z")
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
 
@@ -53,7 +56,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         hosts=_hosts_of(settings, hosts, context),
         local=context.local if not by_hand(settings) else (True,) * _seats(settings, context),
         workdir=workdir,
-        python=settings["python"] or context.python,
+        python=_python_of(settings["python"], context),
         log_dir=f"{resolve(context.cwd, settings['log-dir'])}/{context.run_id}",
         script_hash=context.script_hash,
         mesh=context.mesh,
@@ -86,6 +89,13 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
 def resolve(directory: str, path: str) -> str:
     """`path` as seen from `directory`; `..` is kept, because a symlink may stand before it."""
     return str(PurePosixPath(directory) / path)
+
+
+def _python_of(text: str | None, context: Context) -> str:
+    """`.venv/bin/python` is seen from here, as any path on a command line; `~/` and a bare name are the node's."""
+    if text is None:
+        return context.python
+    return resolve(context.cwd, text) if "/" in text and not text.startswith("~/") else text
 
 
 def form_of(settings: Settings) -> str:
@@ -157,6 +167,7 @@ def check_request(
         *_check_by_hand(settings, context),
         *_check_launcher(settings, hosts, context.local),
         *_check_master(settings, len(hosts)),
+        *_check_words(settings),
         *_check_interfaces(hosts, context.env),
         *_check_env_remote(settings),
         *_check_sizes(hosts, context.env),
@@ -218,6 +229,21 @@ def _check_master(settings: Settings, hosts: int) -> Iterator[Problem]:
             if not settings["nnodes"]
             else "an address of node 0's network",
         )
+
+
+def _check_words(settings: Settings) -> Iterator[Problem]:
+    """Texts that have a form, although what they name is only known on the nodes."""
+    address = settings["master-addr"] or "a"
+    if not _ADDRESS.match(address):
+        host, colon, port = address.rpartition(":")
+        hint = f"--master-addr {host} --master-port {port}" if colon and port.isdigit() else "an IP address or a name"
+        yield Problem(f"{address[:60]!r} is not an address", Place("--master-addr"), hint=hint)
+    for name in filter(None, settings["preload"].split(",")):
+        if not all(part.isidentifier() for part in name.split(".")):
+            yield Problem(f"{name[:60]!r} is not the name of a module", Place("--preload"), hint="a,b.c")
+    if settings["backend"] and not _BACKEND.match(settings["backend"]):
+        hint = "as in gloo, nccl or cpu:gloo,cuda:nccl"
+        yield Problem(f"{settings['backend'][:60]!r} is not a backend", Place("--backend"), hint=hint)
 
 
 def is_loopback(address: str) -> bool:

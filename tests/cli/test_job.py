@@ -39,6 +39,25 @@ def test_paths_are_absolute_and_the_rest_is_untouched() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "python"),
+    [
+        (None, "/py"),
+        ("/abs/../py", "/abs/../py"),
+        (".venv/bin/python", "/w/.venv/bin/python"),
+        ("~/py", "~/py"),
+        ("python3.12", "python3.12"),
+    ],
+)
+def test_a_relative_python_is_seen_from_here(said: str | None, python: str) -> None:
+    assert job(python=said).python == python
+
+
+@pytest.mark.parametrize("address", ["node-0.cluster", "10.0.0.1", "fd00::1", "[fe80::1%eth0]", "::1"])
+def test_an_address_is_one(address: str) -> None:
+    assert job(master_addr=address).master_addr == address
+
+
+@pytest.mark.parametrize(
     ("said", "init"),
     [({}, "lazy"), ({"mesh": MESH}, "eager"), ({"mesh": MESH, "init": "lazy"}, "lazy"), ({"no_python": True}, "off")],
 )

@@ -121,6 +121,12 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
         (["dp=2,tp=2"], "--mesh dp=2,tp=2"),
         (["plna"], "did you mean `meshrun plan`?"),
         (["--", "plna"], "did you mean `meshrun plan`?"),
+        (["hlep"], "`meshrun --help`"),
+        (["check"], "every run checks all nodes"),
+        (["--master-addr", "10.0.0.1:29500", "--hosts", "a:1", "t.py"], "--master-addr 10.0.0.1 --master-port 29500"),
+        (["--master-addr", "a b", "--hosts", "a:1", "t.py"], "is not an address"),
+        (["--preload", "numpy,a b", "t.py"], "'a b' is not the name of a module"),
+        (["--backend", "NCCL!", "t.py"], "'NCCL!' is not a backend"),
         (["pkg.mod"], "-m pkg.mod"),
         (["dir"], "is a directory"),
         (["hosts", "t.py"], "--hostfile hosts"),
@@ -139,6 +145,13 @@ def test_refusals(words: list[str], part: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert part in refused(*words, cwd=tmp_path)
     assert not (tmp_path / "meshrun-runs").exists()
+
+
+def test_the_words_that_verbs_are_mistaken_for_are_no_verbs() -> None:
+    from meshrun.cli.main import VERBS
+    from meshrun.cli.script import VERBS as NAMED
+
+    assert tuple(VERBS) == NAMED
 
 
 def test_a_file_named_like_a_verb(tmp_path: Path) -> None:
