@@ -225,7 +225,7 @@ def read_node_rank(settings: Settings) -> int | None:
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     if text != "auto":
-        raise InputError(Problem(f"a whole number or auto is needed, got {text!r}", Place("--node-rank")))
+        raise InputError(Problem(f"a whole number or auto is needed, got {text[:80]!r}", Place("--node-rank")))
     for name in RANK_VARIABLES:
         value = os.environ.get(name, "")
         if value.isascii() and value.isdigit():

@@ -58,6 +58,7 @@ def is_machine_own(name: str) -> bool:
 
 
 def _unset(name: str, environ: Mapping[str, str]) -> Problem:
-    near = difflib.get_close_matches(name[:80], environ, 1)
-    hint = f"did you mean {near[0]}? {name}=VALUE gives it a value" if near else f"{name}=VALUE gives it a value"
-    return Problem(f"{name} is not set here", Place("-x"), hint=hint)
+    shown = name[:80]
+    near = difflib.get_close_matches(shown, environ, 1)
+    hint = f"did you mean {near[0]}? {shown}=VALUE gives it a value" if near else f"{shown}=VALUE gives it a value"
+    return Problem(f"{shown} is not set here", Place("-x"), hint=hint)

@@ -73,7 +73,7 @@ def _read(token: _Token, rest: list[str]) -> Iterator[tuple[str, str] | Problem]
         yield _read_known(token, rest)
     elif refused:
         del rest[: max(0, refused.values - (token.value is not None))]
-        yield Problem(f"{token.spelled} is not an option of meshrun", _COMMAND_LINE, hint=refused.way)
+        yield Problem(f"{token.spelled[:80]} is not an option of meshrun", _COMMAND_LINE, hint=refused.way)
     else:
         yield _unknown(token, rest)
 
@@ -92,7 +92,7 @@ def _read_known(token: _Token, rest: list[str]) -> tuple[str, str] | Problem:
 def _flag_problem(token: _Token) -> Problem | None:
     if token.value is None:
         return None
-    return Problem(f"{token.spelled} takes no value, got {token.value!r}", _COMMAND_LINE)
+    return Problem(f"{token.spelled} takes no value, got {token.value[:80]!r}", _COMMAND_LINE)
 
 
 def _unknown(token: _Token, rest: list[str]) -> Problem:
@@ -105,7 +105,7 @@ def _unknown(token: _Token, rest: list[str]) -> Problem:
     hint += "Options of the script go behind the script; `meshrun --help` lists meshrun's"
     if near == "-" + token.flag:
         hint = f"long options have two dashes: {near}"
-    return Problem(f"unknown option {token.spelled}", _COMMAND_LINE, hint=hint)
+    return Problem(f"unknown option {token.spelled[:80]}", _COMMAND_LINE, hint=hint)
 
 
 def _nearest(flag: str) -> str:

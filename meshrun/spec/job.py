@@ -269,7 +269,7 @@ def _check_env_remote(settings: Settings) -> Iterator[Problem]:
     for item in settings["env-remote"]:
         name, equals, _ = item.partition("=")
         if not equals or not _NAME.match(name):
-            yield Problem(f"{item!r} is not NAME=EXPR", Place("--env-remote"), hint="DATA='$SCRATCH/data'")
+            yield Problem(f"{item[:80]!r} is not NAME=EXPR", Place("--env-remote"), hint="DATA='$SCRATCH/data'")
 
 
 def _check_sizes(hosts: tuple[Host, ...], env: tuple[tuple[str, str], ...]) -> Iterator[Problem]:

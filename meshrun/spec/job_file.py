@@ -58,7 +58,7 @@ class _Reader:
     def _read_pair(self, key: Node, value: Node, found: dict[str, Given]) -> None:
         name = key.value.replace("_", "-") if isinstance(key, ScalarNode) else ""
         if name not in BY_NAME or name == "job":
-            self._add(key, f"unknown key {name!r}", _hint(name))
+            self._add(key, f"unknown key {name[:80]!r}", _hint(name))
         elif name in found:
             self._add(key, f"{name} is given twice")
         elif (texts := self._texts(name, value)) is not None:

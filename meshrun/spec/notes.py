@@ -59,8 +59,8 @@ MORE: dict[str, str] = {
     "comments and blank lines; nothing is expanded. Of a key given twice the last counts. At most 1 MiB.",
     "env-remote": "`$NAME` and `${NAME}` are the variables of the node's login environment; "
     "a name that is not there gives nothing, and nothing else is expanded. `-x` of the same name wins.",
-    "python": "A path on the nodes; a relative one is seen from here, `~/` and a bare name from the node. `python=` on a "
-    "host's line wins. Absent on a node: exit code 125, node and path named.",
+    "python": "A path on the nodes; a relative one is seen from here, `~/` and a bare name from there. `python=` on "
+    "a host's line wins. Absent on a node: exit code 125, node and path named.",
     "workdir": "`workdir=` on a host's line wins. A relative script is looked for there, here and on every node, and "
     "must be the same file (sha256) on all.",
     "prelude": "Run by POSIX sh. Its output goes to no worker; if it fails, the run does not start (125) and its "

@@ -71,9 +71,9 @@ def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
     name = variable.removeprefix("MESHRUN_").lower().replace("_", "-")
     hint = name_here(name, lambda option, value: _variable(BY_NAME[option], value))
     if not hint:
-        close = difflib.get_close_matches(variable, list(known), 1, 0.9)
+        close = difflib.get_close_matches(variable[:80], list(known), 1, 0.9)
         hint = f"did you mean {close[0]}?" if close else ""
-    return [Problem(f"unknown variable {variable}", hint=hint)] if hint else []
+    return [Problem(f"unknown variable {variable[:80]}", hint=hint)] if hint else []
 
 
 def _variable(option: Option, value: str) -> str:

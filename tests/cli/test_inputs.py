@@ -287,6 +287,17 @@ LARGE = [
     "--nproc-per-node " + "9" * 5000,
     "--grace " + "9" * 5000,
     "--nproc-per-node 1000000",
+    "--" + "x" * 5000,
+    "--quiet=" + "x" * 5000,
+    "--fsdp-" + "x" * 5000,
+    "-x " + "x" * 5000,
+    "--env-remote " + "x" * 5000,
+    "--master-addr " + "!" * 5000,
+    "--backend " + "!" * 5000,
+    "--preload " + "!" * 5000,
+    "--launcher " + "x" * 5000,
+    "--signal-workers " + "x" * 5000,
+    "--node-rank " + "x" * 5000,
 ]
 
 
