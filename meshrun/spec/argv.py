@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
-from meshrun.spec.foreign import find_refused
 from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
 
 HELP = ("--help", "-h", "--version", "-V")
@@ -64,18 +63,14 @@ def _tokenize(word: str) -> _Token:
 
 
 def _read(token: _Token, rest: list[str]) -> Iterator[tuple[str, str] | Problem]:
-    refused = find_refused(token.flag)
     if token.flag in FIXED:
         yield _flag_problem(token) or FIXED[token.flag]
     elif token.flag in ALWAYS:
         yield from filter(None, [_flag_problem(token)])
     elif token.flag in BY_FLAG:
         yield _read_known(token, rest)
-    elif refused:
-        del rest[: max(0, refused.values - (token.value is not None))]
-        yield Problem(f"{token.spelled[:80]} is not an option of meshrun", _COMMAND_LINE, hint=refused.way)
     else:
-        yield _unknown(token, rest)
+        yield _refuse(token, rest)
 
 
 def _read_known(token: _Token, rest: list[str]) -> tuple[str, str] | Problem:
@@ -93,6 +88,16 @@ def _flag_problem(token: _Token) -> Problem | None:
     if token.value is None:
         return None
     return Problem(f"{token.spelled} takes no value, got {token.value[:80]!r}", _COMMAND_LINE)
+
+
+def _refuse(token: _Token, rest: list[str]) -> Problem:
+    from meshrun.spec.foreign import find_refused  # a table that only a mistake needs
+
+    refused = find_refused(token.flag)
+    if refused is None:
+        return _unknown(token, rest)
+    del rest[: max(0, refused.values - (token.value is not None))]
+    return Problem(f"{token.spelled[:80]} is not an option of meshrun", _COMMAND_LINE, hint=refused.way)
 
 
 def _unknown(token: _Token, rest: list[str]) -> Problem:

@@ -1,11 +1,12 @@
 """Owns: options of other launchers that meshrun refuses by name, each with meshrun's way to say it, as data.
 Must not: hold what is accepted (spec.options does), or parse a command line.
-Called by: spec.argv, spec.settings, spec.job_file, and the tool that writes docs/reference/cli.md."""
+Called by: spec.argv and spec.settings where something is to be refused, and the tool that writes the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from meshrun.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from typing import Any
 
 from meshrun.dataclass import dataclass, replace
 from meshrun.errors import InputError, Place, Problem
-from meshrun.spec.foreign import REFUSED
-from meshrun.spec.notes import INSTEAD
 from meshrun.spec.options import ALWAYS, BY_FLAG, BY_NAME, FIXED, OPTIONS, Kind, Option
 
 Settings = Mapping[str, Any]
@@ -89,6 +87,8 @@ def name_here(name: str, spell: Callable[[str, str], str]) -> str:
         return spell(BY_FLAG[flag].name, "")
     if flag in ALWAYS:
         return f"{ALWAYS[flag]}; leave it out"
+    from meshrun.spec.foreign import REFUSED  # a table that only a mistake needs
+
     refused = REFUSED.get(flag)
     return refused.way if refused and refused.program in ("meshrun", "torchrun", "deepspeed") else ""
 
@@ -127,6 +127,12 @@ def _wrong(given: Given, wanted: str, hint: str = "") -> InputError:
     return InputError(Problem(message, given.place, given.line_text, hint))
 
 
+def _instead(option: Option, text: str) -> str:
+    from meshrun.spec.notes import INSTEAD  # a table that only a mistake needs
+
+    return INSTEAD.get(option.name, {}).get(text, "")
+
+
 def _several(option: Option, given: Given) -> tuple[str, ...]:
     if not all(text.strip() for text in given.texts):
         raise _wrong(replace(given, texts=("",)), f"a value is needed ({option.metavar})")
@@ -149,7 +155,7 @@ def _count(option: Option, given: Given) -> int | None:
         return None  # torchrun's word for what is done anyway
     digits = text.isascii() and text.isdigit() and len(text) <= 9
     if not digits or not option.least <= int(text) <= option.most:
-        hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else INSTEAD.get(option.name, {}).get(text, "")
+        hint = _ELASTIC_HINT if option.name == "nnodes" and ":" in text else _instead(option, text)
         raise _wrong(given, f"a whole number is needed, {option.least:.0f} to {option.most:.0f}", hint)
     return int(text)
 
@@ -181,7 +187,7 @@ def _choice(option: Option, given: Given) -> str:
     if word not in option.choices:
         close = difflib.get_close_matches(word[:80], option.choices, 1, 0.6)
         near = f"did you mean {close[0]}?" if close else ""
-        hint = INSTEAD.get(option.name, {}).get(word.lower(), near)
+        hint = _instead(option, word.lower()) or near
         raise _wrong(given, f"one of {', '.join(option.choices)} is needed", hint)
     return word
 
