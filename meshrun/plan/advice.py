@@ -4,8 +4,6 @@ Called by: plan.describe, plan.text, cli.plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from meshrun.plan.reach import nodes_of, spread
 from meshrun.plan.values import Plan
 from meshrun.spec.grid import Axis, Grid
@@ -23,23 +21,25 @@ TALKATIVE: tuple[tuple[str, ...], ...] = (
 
 def advise(plan: Plan) -> tuple[str, ...]:
     """Warnings in words, with the better mesh as it would be written."""
-    dims = plan.mesh.dims
-    crosses = dict(plan.crosses_nodes)
     heavy = [name for name in sorted(plan.mesh.names, key=_weight) if _weight(name) < len(TALKATIVE)]
-    if not any(crosses[name] for name in heavy):
+    if not any(crosses for name, crosses in plan.crosses_nodes if name in heavy):
         return ()
-    better = tuple(sorted(dims, key=lambda dim: -_weight(dim[0])))
+    better = tuple(sorted(plan.mesh.dims, key=lambda dim: -_weight(dim[0])))
+    before, after = _nodes(plan, plan.mesh.dims), _nodes(plan, better)
+    # Compared from the most talkative on: one that comes nearer is worth another that is torn apart.
+    if [after[name] for name in heavy] >= [before[name] for name in heavy]:
+        return ()
+    nearer = [name for name in heavy if after[name] < before[name]]
+    price = [f"{name}'s then lie on {after[name]}" for name in heavy if after[name] > before[name]]
+    gains = [f"{name}'s groups lie on {before[name]} nodes each, and would on {after[name]}" for name in nearer]
+    text = f"{', '.join(gains)} with {_spell(plan, better)}"
+    return ("; ".join([text, *price]),)
+
+
+def _nodes(plan: Plan, dims: Grid) -> dict[str, int]:
+    """How many nodes a group of each dim lies on, at most, if the mesh were `dims`."""
     node_of = nodes_of(plan.nodes)
-    after = {name: _crosses(better, at, node_of) for at, (name, _) in enumerate(better)}
-    # Compared from the most talkative on: one that comes inside is worth another that goes out.
-    if [after[name] for name in heavy] >= [crosses[name] for name in heavy]:
-        return ()
-    inside = [name for name in heavy if crosses[name] and not after[name]]
-    out = [name for name in heavy if after[name] and not crosses[name]]
-    verb, them = ("crosses", "it") if len(inside) == 1 else ("cross", "them")
-    price = f"; {' and '.join(out)} would cross instead" if out else ""
-    text = f"{' and '.join(inside)} {verb} nodes, where its traffic is slow; this order keeps {them} inside a node"
-    return (f"{text}: {_spell(plan, better)}{price}",)
+    return {name: spread(Axis(dims, (at,)).groups(), node_of) for at, (name, _) in enumerate(dims)}
 
 
 def _spell(plan: Plan, dims: Grid) -> str:
@@ -51,7 +51,3 @@ def _spell(plan: Plan, dims: Grid) -> str:
 
 def _weight(name: str) -> int:
     return next((at for at, names in enumerate(TALKATIVE) if name in names), len(TALKATIVE))
-
-
-def _crosses(grid: Grid, at: int, node_of: Sequence[int]) -> bool:
-    return spread(Axis(grid, (at,)).groups(), node_of) > 1

@@ -60,15 +60,22 @@ def find_reach(plan: Plan) -> list[Reach]:
     return list(_each(plan))
 
 
+def _settings(mesh: Mesh, name: str) -> object:
+    """What makes a group another one although its ranks are the same: backend, options, time-out."""
+    timeouts = dict(mesh.timeout_s)
+    return dict(mesh.backend).get(name), dict(mesh.options).get(name), timeouts.get(name, timeouts.get("default"))
+
+
 def _each(plan: Plan) -> Iterator[Reach]:
     node_of = nodes_of(plan.nodes)
     labels = {}
     for name in label_names(plan.nodes):
         by_node = [labels_of(node.host)[name] for node in plan.nodes]
         labels[name] = [by_node[node] for node in node_of]
-    made: dict[Partition, str] = {}
+    made: dict[tuple[Partition, object], str] = {}
     for name, axis in named_axes(plan.mesh):
-        groups = axis.groups()
-        first = WORLD if len(groups) == 1 else made.setdefault(groups, name)
+        groups, settings = axis.groups(), _settings(plan.mesh, name)
+        own = WORLD if len(groups) == 1 and settings == _settings(plan.mesh, "default") else name
+        first = made.setdefault((groups, settings), own)
         over = tuple((label, spread(groups, where)) for label, where in labels.items())
         yield Reach(name, axis.size, len(groups), spread(groups, node_of), over, first if first != name else "")

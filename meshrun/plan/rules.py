@@ -91,7 +91,7 @@ def _check_labels(placed: _Placed) -> Iterator[Problem]:
 
 
 def _other_order(placed: _Placed, name: str, label: str, values: Sequence[str | None]) -> str:
-    """If the hosts one label after the other would fit, say that; ranks follow the hostfile, so that is all it takes."""
+    """If the hosts fit one label after the other, say that: ranks follow the hostfile, so it is all it takes."""
     firsts = list(dict.fromkeys(values))
     order = sorted(range(len(values)), key=lambda node: firsts.index(values[node]))
     of_rank = [values[node] for node in order for _ in range(placed.nodes[node].slots)]

@@ -22,7 +22,7 @@ def render_plan(plan: Plan, sources: Mapping[str, tuple[str, str]] | None = None
     sections += [_render_nodes(plan), *_render_extras(plan)]
     if sources:
         rows = [(name, value, source) for name, (value, source) in sources.items()]
-        sections.append("\n".join(_table(("option", "value", "from"), rows)))
+        sections.append("\n".join(make_table(("option", "value", "from"), rows)))
     return "\n\n".join(sections) + "\n"
 
 
@@ -37,7 +37,7 @@ def _render_mesh(plan: Plan) -> str:
     """Each dim, then what the factorings and views add, and how many groups that makes for one rank."""
     found = find_reach(plan)
     rows = [(reach.name, str(reach.size), str(reach.groups), describe_reach(reach)) for reach in found]
-    lines = list(_table(("dim", "size", "groups", ""), rows))
+    lines = list(make_table(("dim", "size", "groups", ""), rows))
     if len(found) > len(plan.mesh.dims):
         kinds = 1 + sum(not reach.same_as for reach in found)
         lines.append(f"{kinds} groups for each rank, the world's included")
@@ -62,7 +62,7 @@ def _render_warnings(plan: Plan) -> Iterator[str]:
 
 def _render_nodes(plan: Plan) -> str:
     rows = [_node_row(plan, like) for like in _alike(plan.nodes)]
-    return "\n".join(_table(("node", "host", "slots", "devices", "ranks", "coordinates"), rows))
+    return "\n".join(make_table(("node", "host", "slots", "devices", "ranks", "coordinates"), rows))
 
 
 def _alike(nodes: Sequence[NodePlan]) -> Iterator[list[NodePlan]]:
@@ -111,10 +111,11 @@ def _render_extras(plan: Plan) -> Iterator[str]:
     rows += [("within", dim, f"a {label}") for dim, label in mesh.within_label]
     rows += [("device", mesh.device, "")] if mesh.device != "auto" else []
     if rows:
-        yield "\n".join(_table(("mesh file", "", ""), rows))
+        yield "\n".join(make_table(("mesh file", "", ""), rows))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be; the head first."""
     lines = [tuple(head), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

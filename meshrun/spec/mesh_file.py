@@ -107,7 +107,10 @@ class _Reader:
             self._refuse_all(found)
             return replace(spec, dims=dims)
         layout, found = expand_preset(spec.preset, spec.dims, order)
-        for key, ours, theirs in (("views", spec.views, layout.views), ("factorings", spec.factorings, layout.factorings)):
+        for key, ours, theirs in (
+            ("views", spec.views, layout.views),
+            ("factorings", spec.factorings, layout.factorings),
+        ):
             clashes = [name for name, _ in ours if name in dict(theirs)]
             text = f"the preset {spec.preset} has {key} of its own, one with this name"
             found += [((key, name), text, "give yours another name") for name in clashes]

@@ -69,7 +69,7 @@ def _check_said(name: str, preset: Preset, said: Dims, order: Sequence[str]) -> 
 
 def _torchtitan(degrees: Degrees, order: Sequence[str]) -> Layout:
     outer = _take(degrees, "pp", "dp_replicate")
-    pp, dp_replicate, cp, tp = _take(degrees, "pp", "dp_replicate", "cp", "tp")
+    pp, cp, tp = _take(degrees, "pp", "cp", "tp")
     factorings: list[tuple[str, Dims]] = [
         ("dataloading", (pp, ("batch", None), cp, tp)),
         ("dense", (*outer, ("fsdp", None), tp)),
@@ -89,7 +89,7 @@ def _check_torchtitan(degrees: Degrees) -> Iterator[Finding]:
 
 
 def _megatron(degrees: Degrees, order: Sequence[str]) -> Layout:
-    outermost_first = [name for name in reversed([*order, *(n for n in MEGATRON if n not in order)])]
+    outermost_first = [*order, *(name for name in MEGATRON if name not in order)][::-1]
     dims = _take(degrees, *(name for name in outermost_first if name != "ep"))
     names = [name for name, _ in dims]
     unions = {"dp_cp": "dp cp", "tp_cp": "tp cp", "tp_pp": "tp pp", "tp_dp": "tp dp", "tp_dp_cp": "tp dp cp"}

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshrun.worker.mesh import split_ranks
-from meshrun.worker.session import Rank, coordinate, dims_from, read_rank
+from meshrun.spec.grid import split_ranks
+from meshrun.worker.session import Rank, coordinate, mesh_from, read_rank
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +67,7 @@ def test_coordinates_from_the_environment_without_a_session() -> None:
 def test_reading_ranks() -> None:
     assert read_rank({}) == Rank(0, 1, 0)
     assert read_rank({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}) == Rank(3, 4, 1)
-    assert dims_from({"WORLD_SIZE": "4", "RANK": "1"}) == {"dp": 4}
+    assert mesh_from({"WORLD_SIZE": "4", "RANK": "1"}) == {"dims": {"dp": 4}}
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))

@@ -78,7 +78,7 @@ def test_views_and_factorings_share_equal_groups(player: Player) -> None:
     assert lines[0] == "True [1, 3, 5, 7] ('dp',) ('pp', 'ep')"
     assert lines[1] == "True True"
     assert lines[2] == "6 16 [2, 3]"  # world, pp, dp, tp, outer, ep
-    assert "known: pp, dp, tp, outer, same, whole, only, expert" in lines[3]
+    assert "known: pp, dp, tp, ep, expert, outer, same, whole, only" in lines[3]
 
 
 def test_size_one_dims_make_one_group_between_them(player: Player) -> None:
