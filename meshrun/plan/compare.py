@@ -19,9 +19,10 @@ MAX_ROWS = 40
 def compare_plans(before: Plan, after: Plan) -> str:
     """What differs between two plans; a sentence if nothing does."""
     sections = [*_mesh(before, after), *_hosts(before, after), *_dims(before, after), *_moves(before, after)]
+    if not sections and before.fingerprint != after.fingerprint:
+        return "no rank moves, but the fingerprints differ: in something that a plan file does not tell (device)\n"
     if not sections:
-        note = "" if before.fingerprint == after.fingerprint else " (but for settings that are not in both files)"
-        return f"no rank moves, nothing changes{note}\n"
+        return "no rank moves, nothing changes\n"
     return "\n\n".join(sections) + "\n"
 
 

@@ -12,10 +12,11 @@ from math import ceil
 from meshrun.plan.advice import advise
 from meshrun.plan.reach import Reach, find_reach, named_axes
 from meshrun.plan.text import describe_reach
-from meshrun.plan.values import NodePlan, Plan
+from meshrun.plan.values import NodePlan, Plan, WorkerPlan
 from meshrun.spec.grid import Partition
 
 WIDTH = 1240
+SMALL = 256  # with more ranks than this a cell has no room for its group's number
 GAP, PAD, HEAD, TITLE = 10, 6, 18, 62
 # Light enough for black text on each (9:1 and more), and told apart without red and green; a group's number and its
 # ranks stand in each cell's tooltip too, so that nothing is said by colour alone.
@@ -23,7 +24,7 @@ COLOURS = ("#9bd1f0", "#ffd98a", "#b9e3c6", "#f5b5cf", "#c9bdf0", "#ffbd94", "#d
 STYLE = (
     "text{font-family:Helvetica,Arial,sans-serif;fill:#111}.t{font-size:18px;font-weight:bold}.s{font-size:13px}"
     ".h{font-size:11px;font-weight:bold}.n{fill:#fafafa;stroke:#555}.c{stroke:#555;stroke-width:.7}"
-    ".x{stroke:#111;stroke-width:1.8;stroke-dasharray:4 2}.l{fill:none;stroke:#111;stroke-width:2;stroke-opacity:.55}"
+    ".x{stroke:#111;stroke-width:1.5;stroke-dasharray:4 2}.g{stroke:#111;stroke-width:3}"
 )
 
 
@@ -68,8 +69,8 @@ class Panel:
 def make_sheet(plan: Plan) -> Sheet:
     """Large cells for few ranks, small ones for many; always the same width, so that it fits a page."""
     most = max(node.slots for node in plan.nodes)
-    small, middle = plan.world_size > 256, plan.world_size > 64
-    cell, fonts = ((34, 27), (10.5, 7.5)) if small else ((50, 36), (13, 9)) if middle else ((72, 46), (16, 11))
+    small, middle = plan.world_size > SMALL, plan.world_size > 64
+    cell, fonts = ((38, 28), (11, 8.2)) if small else ((50, 36), (13, 9)) if middle else ((72, 46), (16, 11))
     cells = most if most <= 4 else ceil(most / 2) if most <= 16 else 8
     box = (max(cells * cell[0], 90) + 2 * PAD, ceil(most / cells) * cell[1] + HEAD + PAD)
     boxes = max(1, min(len(plan.nodes), (WIDTH - GAP) // (box[0] + GAP)))
@@ -106,15 +107,15 @@ def render_svg(plan: Plan) -> str:
 
 
 def render_panel(plan: Plan, sheet: Sheet, panel: Panel) -> Iterator[str]:
-    """One dim: a heading, every node's box, every rank's cell, and the path of one group that crosses nodes."""
+    """One dim: a heading, every node's box, every rank's cell; cells of groups that cross nodes are dashed, those of
+    the first such group framed."""
     yield _text(GAP, 28, "t", panel.title)
     yield _text(GAP, 47, "s", _legend(plan, panel))
-    group_of = {rank: number for number, group in enumerate(panel.groups) for rank in group}
-    crossing = {number for number, group in enumerate(panel.groups) if _crosses(plan, group)}
+    crossing = [number for number, group in enumerate(panel.groups) if _crosses(plan, group)]
+    kinds = dict.fromkeys(crossing, "x") | dict.fromkeys(crossing[:1], "g")
+    cells = {rank: (number, kinds.get(number, "c")) for number, group in enumerate(panel.groups) for rank in group}
     for node in plan.nodes:
-        yield from _box(plan, sheet, panel, node, group_of, crossing)
-    if crossing:
-        yield _path(plan, sheet, panel.groups[min(crossing)])
+        yield from _box(plan, sheet, panel, node, cells)
 
 
 def describe_head(plan: Plan) -> str:
@@ -130,51 +131,41 @@ def describe_all(panels: Sequence[Panel], plan: Plan) -> str:
 
 
 def _legend(plan: Plan, panel: Panel) -> str:
-    text = f"Cells of one colour in neighbouring places are one {panel.reach.name} group."
+    text = f"A colour stands for a group of {panel.reach.name}"
+    text += f", {len(COLOURS)} colours in turn." if panel.reach.groups > len(COLOURS) else "."
     if panel.reach.crosses:
-        text += " Dashed: the group crosses nodes; the line follows one of them."
-    return f"{text} In a cell: the rank, then its place in {'·'.join(plan.mesh.names)}."
+        text += " Dashed: its group crosses nodes; framed: one such group."
+    numbers = ", #group" if plan.world_size <= SMALL else "; the tooltip has its group"
+    return f"{text} In a cell: the rank; its place in {'·'.join(plan.mesh.names)}{numbers}."
 
 
 def _crosses(plan: Plan, group: Sequence[int]) -> bool:
     return plan.workers[group[0]].node_rank != plan.workers[group[-1]].node_rank
 
 
-def _box(
-    plan: Plan, sheet: Sheet, panel: Panel, node: NodePlan, group_of: dict[int, int], crossing: set[int]
-) -> Iterator[str]:
+def _box(plan: Plan, sheet: Sheet, panel: Panel, node: NodePlan, cells: dict[int, tuple[int, str]]) -> Iterator[str]:
     x, y = sheet.origin(node.node_rank)
     width, height = sheet.box
     yield f'<rect class="n" x="{x}" y="{y}" width="{width}" height="{height}" rx="4"/>'
     yield _text(x + PAD, y + 13, "h", _fit(f"{node.node_rank}: {node.host.name}", width))
-    for seat in range(node.slots):
-        rank = node.first_rank + seat
-        number = group_of[rank]
-        yield from _cell(plan, sheet, panel, rank, number, number in crossing)
+    for rank in range(node.first_rank, node.first_rank + node.slots):
+        yield _cell(plan, sheet, panel, plan.workers[rank], *cells[rank])
 
 
-def _cell(plan: Plan, sheet: Sheet, panel: Panel, rank: int, number: int, crosses: bool) -> Iterator[str]:
-    worker = plan.workers[rank]
+def _cell(plan: Plan, sheet: Sheet, panel: Panel, worker: WorkerPlan, group: int, kind: str) -> str:
     x, y = sheet.corner(worker.node_rank, worker.local_rank)
     width, height = sheet.cell
     coords = " ".join(f"{name}={at}" for name, at in worker.coords)
-    words = f"rank {rank}, {worker.host} device {worker.device}: {coords}; {panel.reach.name} group {number}"
-    fill = COLOURS[number % len(COLOURS)]
-    middle = x + width / 2
-    yield (
-        f'<g><title>{escape(words)}</title><rect class="{"x" if crosses else "c"}" x="{x + 1}" y="{y + 1}" '
-        f'width="{width - 2}" height="{height - 2}" fill="{fill}"/>'
-        + _middle(middle, y + height * 0.48, sheet.fonts[0], str(rank), width)
-        + _middle(middle, y + height * 0.84, sheet.fonts[1], "·".join(str(at) for _, at in worker.coords), width)
+    words = f"rank {worker.rank}, {worker.host} device {worker.device}: {coords}; {panel.reach.name} group {group}"
+    below = "·".join(str(at) for _, at in worker.coords) + (f" #{group}" if plan.world_size <= SMALL else "")
+    middle, inset = x + width / 2, 3 if kind == "g" else 2
+    return (
+        f'<g><title>{escape(words)}</title><rect class="{kind}" x="{x + inset}" y="{y + inset}" '
+        f'width="{width - 2 * inset}" height="{height - 2 * inset}" fill="{COLOURS[group % len(COLOURS)]}"/>'
+        + _middle(middle, y + height * 0.47, sheet.fonts[0], str(worker.rank), width)
+        + _middle(middle, y + height * 0.8, sheet.fonts[1], below, width)
         + "</g>"
     )
-
-
-def _path(plan: Plan, sheet: Sheet, group: Sequence[int]) -> str:
-    """A line through the cells of a group; its corners are the cells' upper right, beside their numbers."""
-    corners = [sheet.corner(plan.workers[rank].node_rank, plan.workers[rank].local_rank) for rank in group]
-    points = " ".join(f"{x + sheet.cell[0] - 6},{y + 6}" for x, y in corners)
-    return f'<polyline class="l" points="{points}"/>'
 
 
 def _text(x: float, y: float, kind: str, text: str) -> str:
@@ -183,7 +174,7 @@ def _text(x: float, y: float, kind: str, text: str) -> str:
 
 def _middle(x: float, y: float, size: float, text: str, width: int) -> str:
     """Text centred in a cell; made smaller if it is too long for it."""
-    size = min(size, (width - 5) / (0.56 * len(text)))
+    size = min(size, (width - 8) / (0.56 * len(text)))
     return f'<text x="{x:g}" y="{y:.4g}" text-anchor="middle" font-size="{size:.3g}">{text}</text>'
 
 

@@ -186,7 +186,7 @@ class _Reader:
         names = tuple(text.split("-")) if text else ()
         wrong = [name for at, name in enumerate(names) if not is_name(name) or name in names[:at]]
         if node is not None and wrong:
-            again = f"{wrong[0][:60]} stands twice in it" if wrong[0] in names[: len(names) - 1] else "not an order"
+            again = f"{wrong[0][:60]} stands twice in it" if is_name(wrong[0]) else "not an order"
             self.refuse(mark_of(node), f"'{text[:60]}': {again}", "dims joined by -, innermost first: tp-cp-ep-dp-pp")
         return () if wrong else names
 

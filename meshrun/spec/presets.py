@@ -47,7 +47,7 @@ def expand_preset(name: str, said: Dims, order: Sequence[str]) -> tuple[Layout, 
     degrees: dict[str, int | None] = dict(said)
     if preset.rest not in degrees and None not in degrees.values():
         degrees[preset.rest] = None
-    found = list(preset.check(degrees))
+    found = [*preset.check(degrees), *(_check_order(order, degrees) if order else ())]
     return (Layout(()), found) if found else (preset.lay_out(degrees, order or MEGATRON), [])
 
 
@@ -62,6 +62,13 @@ def _check_said(name: str, preset: Preset, said: Dims, order: Sequence[str]) -> 
     for token in order if preset.ordered else ():
         if token not in MEGATRON:
             yield ("order",), f"{name}'s order does not know {token}", f"it has {'-'.join(MEGATRON)}"
+
+
+def _check_order(order: Sequence[str], degrees: Degrees) -> Iterator[Finding]:
+    missing = [name for name in MEGATRON if name not in order and degrees.get(name, 1) != 1]
+    if missing:
+        hint = f"innermost first, as in {'-'.join(name for name in MEGATRON if name in (*order, *missing))}"
+        yield ("order",), f"order does not name {missing[0]}, which is not 1", hint
 
 
 # ---- each framework ----
