@@ -5,9 +5,9 @@ Called by: plan.rules, plan.advice, plan.text, plan.describe, plan.explain, repo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
+from meshrun.dataclass import dataclass
 from meshrun.plan.values import Mesh, NodePlan, Plan
 from meshrun.spec.grid import Axis, Partition, axes
 from meshrun.spec.labels import labels_of

@@ -5,8 +5,8 @@ Called by: plan.placement."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place, Problem
 from meshrun.plan.reach import named_axes, nodes_of
 from meshrun.plan.runs import compact_names

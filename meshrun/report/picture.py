@@ -5,10 +5,10 @@ Called by: cli.plan, report.page."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from math import ceil
 
+from meshrun.dataclass import dataclass
 from meshrun.plan.advice import advise
 from meshrun.plan.reach import Reach, find_reach, named_axes
 from meshrun.plan.text import describe_reach

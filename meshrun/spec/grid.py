@@ -7,9 +7,10 @@ A grid is a tuple of (dim, size), outermost first; ranks are row-major in it, th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from meshrun.dataclass import dataclass
 
 Grid = tuple[tuple[str, int], ...]
 Partition = tuple[tuple[int, ...], ...]

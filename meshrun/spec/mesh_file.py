@@ -8,11 +8,11 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.group_options import KINDS, nearest_option, read_option
 from meshrun.spec.mesh import Path, check_spec, is_name, read_size, size_problem

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from meshrun.dataclass import dataclass
 from meshrun.spec.mesh import Dims, Path
 
 Degrees = Mapping[str, int | None]

@@ -5,9 +5,9 @@ Called by: plan.placement, worker.api."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import prod
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.grid import Grid
 from meshrun.spec.mesh import Dims, check_spec, solve_dims
