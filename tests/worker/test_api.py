@@ -80,6 +80,27 @@ def test_first_and_last_need_no_torch() -> None:
 
 
 @pytest.mark.torch
+def test_options_of_nccl_become_torchs_object() -> None:
+    """With a stand-in for NCCL's class: what is asked is set, the time-out too, and an unknown field is named."""
+    done = python(
+        "import torch.distributed as dist, types\n"
+        "class Options:\n"
+        "    def __init__(self, is_high_priority_stream):\n"
+        "        self.priority, self.config = is_high_priority_stream, types.SimpleNamespace(max_ctas=0, net_name='')\n"
+        "dist.ProcessGroupNCCL = types.SimpleNamespace(Options=Options)\n"
+        "from meshrun.worker.options import make_options\n"
+        "asked = {'is_high_priority_stream': 1, 'max_ctas': 8, 'net_name': 'IB'}\n"
+        "made = make_options(asked, 'cpu:gloo,cuda:nccl', 9, 'tp')\n"
+        "print(made.priority, vars(made.config), made._timeout.total_seconds(), make_options({}, 'nccl', 9, 'tp'))\n"
+        "try: make_options({'nvls_ctas': 1}, 'nccl', 9, 'tp')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "True {'max_ctas': 8, 'net_name': 'IB'} 9.0 None", done.stderr
+    assert "has no option nvls_ctas" in second and "options of tp" in second
+
+
+@pytest.mark.torch
 def test_a_notebook(tmp_path: Path) -> None:
     """Cells that are run one after the other in one process that is no script: again, the same, then another mesh."""
     (tmp_path / "mesh.yaml").write_text("mesh: {dims: {dp: 1, tp: auto}, views: {all: [dp, tp]}, timeout_s: {tp: 9}}")

@@ -146,6 +146,30 @@ def test_options_for_nccl_are_said_to_be_left_out_on_gloo_once(player: Player) -
     assert [end.err for end in ends[1:]] == [""] * 3
 
 
+def test_gloo_groups_beside_a_world_that_is_bound_to_a_device(player: Player) -> None:
+    """Without the bond taken off, torch would have the ranks outside split a communicator of that device."""
+    ends = run(
+        player,
+        """
+        from meshrun.worker.mesh import side_groups
+        world = dist.group.WORLD
+        world.bound_device_id = torch.device("cuda", 0)
+        with side_groups("gloo"):
+            made = [dist.new_group([rank], backend="gloo") for rank in range(2)]
+        print(world.bound_device_id, total(made[dist.get_rank()]))
+        try:
+            if dist.get_rank() == 1:
+                dist.new_group([0], backend="gloo")  # the last thing this world does
+        except AttributeError as error:
+            print("perform_nocolor_split" in str(error))
+        world.bound_device_id = None
+        """,
+        2,
+        {"dp": 2},
+    )
+    assert [end.out.splitlines() for end in ends] == [["cuda:0 0"], ["cuda:0 1", "True"]]
+
+
 def test_children_know_their_places_in_factorings_too(player: Player) -> None:
     (_, end, *_) = run(
         player,
