@@ -19,7 +19,7 @@ from meshrun.report.picture import COLOURS, make_sheet, render_svg
 from meshrun.spec.values import Host, MeshSpec
 from tests.plan.examples import plan
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "pictures"
 SVG = "{http://www.w3.org/2000/svg}"
 PLANS = {
     "8": ("a slots=4\nb slots=4", "dp=2,tp=4"),
