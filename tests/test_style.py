@@ -33,6 +33,8 @@ PURE_MODULES = (
     "meshrun.watch.relay",
     "meshrun.report.summary",
     "meshrun.report.board",
+    "meshrun.report.picture",
+    "meshrun.report.page",
     "meshrun.agent.supervisor",
     "meshrun.agent.variables",
 )

@@ -124,7 +124,9 @@ def _elastic(brief: Brief, assign: Assign, slot: WorkerSlot, start: Start, node:
 
 
 def _mesh(assign: Assign, slot: WorkerSlot) -> dict[str, str]:
-    mesh = {key: assign.mesh[key] for key in ("dims", "crosses_nodes") if key in assign.mesh}
+    # What `coords`, `is_first` and `is_last` need also in a worker's own children.
+    extras = [key for key in ("factorings", "views") if assign.mesh.get(key)]
+    mesh = {key: assign.mesh[key] for key in ("dims", "crosses_nodes", *extras) if key in assign.mesh}
     values = {
         "MESHRUN_MESH": json.dumps(mesh),
         "MESHRUN_COORDS": ",".join(f"{dim}={at}" for dim, at in slot.coords.items()),

@@ -1,4 +1,4 @@
-"""Owns: `meshrun plan`: the placement as text, JSON or commands.
+"""Owns: `meshrun plan`: the placement as text, JSON, commands or a picture; one rank of it; what differs.
 Must not: connect to any host, or start a worker.
 Called by: cli.main, and cli.run for `--dry-run` and for its check before anything is made."""
 
@@ -22,28 +22,55 @@ _NAMES_ONLY = ("env", "env-remote")
 
 
 def plan(split: Split) -> int:
-    """Print what a run of the same command line would do."""
+    """Print what a run of the same command line would do, or how two plans differ."""
+    from meshrun.cli.compare import names_two_plans, show_difference
+
+    if names_two_plans(split):
+        return show_difference(split)
     return show_plan(read_request(split, dry_run=True))
 
 
 def show_plan(request: Request) -> int:
     """Print the plan of a request that has been read."""
-    import json  # what only a plan needs; a run checks its plan here too and pays for none of it
-
-    from meshrun.plan.commands import render_commands
-    from meshrun.plan.describe import describe_plan
-    from meshrun.plan.text import render_plan
-
     with naming_sources(request.sources):
         placed = place(request.job)
+    if request.settings["diff"] is not None:
+        from meshrun.cli.compare import render_difference
+
+        write_stdout(render_difference(request.settings["diff"], placed))
+    elif request.settings["explain"] is not None:
+        from meshrun.plan.explain import explain_rank
+
+        write_stdout(explain_rank(placed, request.settings["explain"]))
+    else:
+        write_stdout(_render(placed, request))
+    return EXIT_OK
+
+
+def _render(placed: Plan, request: Request) -> str:
+    """The plan in the form that was asked for; each form imports what only it needs."""
     form = request.settings["format"]
     if form == "json":
-        write_stdout(json.dumps(describe_plan(placed) | describe_sources(request), indent=2) + "\n")
-    elif form == "commands":
-        write_stdout(render_commands(placed, request.job))
-    else:
-        write_stdout(render_plan(placed, shown_settings(request), shown_variables(request)))
-    return EXIT_OK
+        import json
+
+        from meshrun.plan.describe import describe_plan
+
+        return json.dumps(describe_plan(placed) | describe_sources(request), indent=2) + "\n"
+    if form == "commands":
+        from meshrun.plan.commands import render_commands
+
+        return render_commands(placed, request.job)
+    if form == "svg":
+        from meshrun.report.picture import render_svg
+
+        return render_svg(placed)
+    if form == "html":
+        from meshrun.report.page import render_html
+
+        return render_html(placed)
+    from meshrun.plan.text import render_plan
+
+    return render_plan(placed, shown_settings(request), shown_variables(request))
 
 
 def place(job: Job) -> Plan:

@@ -19,9 +19,10 @@ from types import CodeType
 from meshrun.launch.bundle import make_bundle
 
 _ROOT = Path(__file__).resolve().parent.parent
-# Of spec only what a worker imports: the rest reads files and command lines (and yaml), which no node does.
+# Of spec only what a worker imports (a mesh and its file, for `meshrun.init`): the rest reads command lines.
+_SPEC = ("__init__", "grid", "group_options", "mesh", "mesh_file", "nodes", "presets", "solve", "values")
 _TOP = ("__init__.py", "dataclass.py", "quickclass.py", "errors.py")
-_FILES = (*_TOP, "spec/__init__.py", "spec/mesh.py", "spec/values.py")
+_FILES = (*_TOP, *(f"spec/{name}.py" for name in _SPEC))
 _PACKAGES = ("agent", "wire", "worker")
 # PEP 552: hash-based and unchecked. zipimport then compares neither times nor sources; another magic number makes it
 # fall back to the .py beside it (zipimport._get_module_code, the same from 3.8 on).

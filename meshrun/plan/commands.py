@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from meshrun.dataclass import fields
 from meshrun.plan.orders import asked_device
-from meshrun.plan.values import NodePlan, Plan
+from meshrun.plan.values import Mesh, NodePlan, Plan
 from meshrun.spec.mesh import spell_dims
 from meshrun.spec.signals import render_early_signal
 from meshrun.spec.values import Job
@@ -105,8 +105,8 @@ def _options(plan: Plan, job: Job) -> Iterator[str]:
 def _mesh(plan: Plan, job: Job) -> str:
     """The short form, with `auto` solved; a mesh that says more than its dims is named by its file."""
     mesh, spec = plan.mesh, job.mesh
-    says_more = mesh.views or mesh.factorings or mesh.backend or mesh.timeout_s or mesh.within_node
-    if spec and spec.place and (says_more or mesh.device != "auto"):
+    plain = Mesh(mesh.dims)
+    if spec and spec.place and mesh != plain:
         return spec.place.source
     return spell_dims(mesh.dims)
 

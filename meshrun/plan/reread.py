@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshrun.errors import WireError
+from meshrun.errors import InputError, WireError
 from meshrun.plan.values import Mesh, NodePlan, Plan, WorkerPlan
-from meshrun.spec.values import Host
+from meshrun.spec.group_options import KINDS
+from meshrun.spec.labels import parse_label
+from meshrun.spec.solve import solve_mesh
+from meshrun.spec.values import Host, MeshSpec, Options
 
 
 def read_plan(plain: dict[str, Any]) -> Plan:
@@ -29,9 +32,9 @@ def read_plan(plain: dict[str, Any]) -> Plan:
             ),
             crosses_nodes=tuple((_text(dim), bool(value)) for dim, value in mesh["crosses_nodes"].items()),
         )
+        _check_plan(plan)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise WireError(f"a plan that cannot be read: {error}") from None
-    _check_plan(plan)
     return plan
 
 
@@ -58,6 +61,7 @@ def _read_mesh(plain: dict[str, Any]) -> Mesh:
         factorings=tuple((_text(name), _sizes(dims)) for name, dims in plain.get("factorings", {}).items()),
         backend=tuple((_text(dim), _text(name)) for dim, name in plain.get("backend", {}).items()),
         timeout_s=tuple((_text(dim), float(limit)) for dim, limit in plain.get("timeout_s", {}).items()),
+        options=_read_options(plain.get("options", {})),
     )
 
 
@@ -66,9 +70,25 @@ def _read_nodes(entries: list[dict[str, Any]]) -> tuple[NodePlan, ...]:
     for entry in entries:
         slots = _count(entry["slots"])
         devices = tuple(map(_text, entry["devices"]))
-        nodes.append(NodePlan(_count(entry["node_rank"]), Host(_text(entry["host"])), slots, devices, first))
+        host = Host(_text(entry["host"]), label=_read_label(entry.get("labels", {})))
+        nodes.append(NodePlan(_count(entry["node_rank"]), host, slots, devices, first))
         first += slots
     return tuple(nodes)
+
+
+def _read_label(plain: dict[str, Any]) -> str | None:
+    label = ",".join(f"{_text(name)}:{_text(value)}" for name, value in plain.items())
+    if label:
+        parse_label(label)
+    return label or None
+
+
+def _read_options(plain: dict[str, Any]) -> tuple[tuple[str, Options], ...]:
+    for options in plain.values():
+        for name, value in options.items():
+            if name not in KINDS or type(value) not in (int, str):
+                raise ValueError(f"{name!r} is not an option")
+    return tuple((_text(dim), tuple(options.items())) for dim, options in plain.items())
 
 
 def _read_worker(entry: dict[str, Any]) -> WorkerPlan:
@@ -83,12 +103,14 @@ def _read_worker(entry: dict[str, Any]) -> WorkerPlan:
 
 
 def _check_plan(plan: Plan) -> None:
-    size = 1
-    for dim in plan.mesh.shape:
-        size *= dim
+    mesh = plan.mesh
     expected = [(node.node_rank, local) for node in plan.nodes for local in range(node.slots)]
     placed = [(worker.node_rank, worker.local_rank) for worker in plan.workers]
     ranks = [worker.rank for worker in plan.workers]
     in_order = [node.node_rank for node in plan.nodes] == list(range(len(plan.nodes)))
-    if not in_order or placed != expected or ranks != list(range(len(ranks))) or size != len(ranks) or not ranks:
+    if not in_order or placed != expected or ranks != list(range(len(ranks))) or not ranks:
         raise WireError("a plan whose ranks, nodes and mesh do not fit together")
+    try:
+        solve_mesh(MeshSpec(mesh.dims, views=mesh.views, factorings=mesh.factorings), len(ranks))
+    except InputError as error:
+        raise WireError(f"a plan whose mesh cannot be: {error}") from None

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
+from meshrun.plan.advice import advise
+from meshrun.plan.reach import Reach, find_reach
 from meshrun.plan.runs import compact_ids, compact_names, compact_range
 from meshrun.plan.values import NodePlan, Plan
 
@@ -20,10 +22,13 @@ def render_plan(
     """The plan as a few tables, legible also for 1,024 hosts.
 
     `sources`: option → (value, where it came from); `variables`: exported name → where it came from."""
-    sections = [_render_head(plan), _render_mesh(plan), _render_nodes(plan), *_render_extras(plan)]
+    sections = [_render_head(plan), _render_mesh(plan), *_render_warnings(plan)]
+    sections += [_render_nodes(plan), *_render_extras(plan)]
     if sources:
         rows = [(name, value, source) for name, (value, source) in sources.items()]
-        sections.append("\n".join([*_table(("option", "value", "from"), rows), "every other option has its default"]))
+        sections.append(
+            "\n".join([*make_table(("option", "value", "from"), rows), "every other option has its default"])
+        )
     if variables:
         sections.append("\n".join(_render_variables(variables)))
     return "\n\n".join(sections) + "\n"
@@ -37,17 +42,35 @@ def _render_head(plan: Plan) -> str:
 
 
 def _render_mesh(plan: Plan) -> str:
-    crosses, groups = dict(plan.crosses_nodes), dict(plan.groups)
-    rows = [
-        (name, str(size), str(len(groups[name])), "crosses nodes" if crosses[name] else "within a node")
-        for name, size in plan.mesh.dims
-    ]
-    return "\n".join(_table(("dim", "size", "groups", ""), rows))
+    """Each dim, then what the factorings and views add, and how many groups that makes for one rank."""
+    found = find_reach(plan)
+    rows = [(reach.name, str(reach.size), str(reach.groups), describe_reach(reach)) for reach in found]
+    lines = list(make_table(("dim", "size", "groups", ""), rows))
+    if len(found) > len(plan.mesh.dims):
+        kinds = 1 + sum(not reach.same_as for reach in found)
+        lines.append(f"{kinds} groups for each rank, the world's included")
+    return "\n".join(lines)
+
+
+def describe_reach(reach: Reach) -> str:
+    """`within a node`; `crosses nodes, within a rack`; `crosses nodes and racks`; and whose groups they are."""
+    words = "crosses nodes" if reach.crosses else "within a node"
+    over = [label for label, values in reach.labels if values > 1]
+    inside = [label for label, values in reach.labels if values == 1 and reach.crosses]
+    words += "".join(f" and {label}s" for label in over)
+    words += "".join(f", within a {label}" for label in inside)
+    return words + (f" (same groups as {reach.same_as})" if reach.same_as else "")
+
+
+def _render_warnings(plan: Plan) -> Iterator[str]:
+    warnings = advise(plan)
+    if warnings:
+        yield "\n".join(f"warning: {text}" for text in warnings)
 
 
 def _render_nodes(plan: Plan) -> str:
     rows = [_node_row(plan, like) for like in _alike(plan.nodes)]
-    return "\n".join(_table(("node", "host", "slots", "devices", "ranks", "coordinates"), rows))
+    return "\n".join(make_table(("node", "host", "slots", "devices", "ranks", "coordinates"), rows))
 
 
 def _alike(nodes: Sequence[NodePlan]) -> Iterator[list[NodePlan]]:
@@ -90,14 +113,18 @@ def _render_extras(plan: Plan) -> Iterator[str]:
     rows += [("factoring", name, " x ".join(f"{dim}={n}" for dim, n in dims)) for name, dims in mesh.factorings]
     rows += [("backend", dim, backend) for dim, backend in mesh.backend]
     rows += [("time-out", dim, f"{seconds:g} s") for dim, seconds in mesh.timeout_s]
+    for dim, options in mesh.options:
+        rows.append(("options", dim, " ".join(f"{name}={value}" for name, value in options)))
+    rows += [("across nodes", dim, "one rank a node") for dim in mesh.across_nodes]
+    rows += [("within", dim, f"a {label}") for dim, label in mesh.within_label]
     rows += [("device", mesh.device, "")] if mesh.device != "auto" else []
     if rows:
-        yield "\n".join(_table(("mesh file", "", ""), rows))
+        yield "\n".join(make_table(("mesh file", "", ""), rows))
 
 
 def _render_variables(variables: Mapping[str, str]) -> Iterator[str]:
     rows = [(_printable(name), origin) for name, origin in variables.items()]
-    yield from _table(("variable", "from"), rows[:MAX_LINES])
+    yield from make_table(("variable", "from"), rows[:MAX_LINES])
     if len(rows) > MAX_LINES:
         yield f"and {len(rows) - MAX_LINES} more"
 
@@ -106,7 +133,8 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be; the head first."""
     lines = [tuple(head), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -5,20 +5,24 @@ Called by: plan's functions, launch, watch, report, cli."""
 from __future__ import annotations
 
 from meshrun.dataclass import dataclass
-from meshrun.spec.values import Host
+from meshrun.spec.grid import Grid
+from meshrun.spec.values import Host, Options
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """A resolved mesh: every size known, the product equal to the world size."""
 
-    dims: tuple[tuple[str, int], ...]
+    dims: Grid
     within_node: tuple[str, ...] = ()
     views: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    factorings: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    factorings: tuple[tuple[str, Grid], ...] = ()
     backend: tuple[tuple[str, str], ...] = ()
     timeout_s: tuple[tuple[str, float], ...] = ()
     device: str = "auto"
+    across_nodes: tuple[str, ...] = ()
+    within_label: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, Options], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place
 from meshrun.spec.hostname import NameProblem, read_number
+from meshrun.spec.labels import parse_label
 from meshrun.spec.values import Host
 from meshrun.spec.words import Word
 
@@ -162,6 +163,8 @@ def _value(key: str, value: str) -> object:
         return _address(value)
     if not value and not key.startswith("env."):
         raise NameProblem(f"{key}= has no value", 0)
+    if key == "label":
+        parse_label(value)
     return value
 
 

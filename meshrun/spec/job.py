@@ -177,6 +177,9 @@ def check_request(
 
 
 def _check_form(settings: Settings, words: tuple[str, ...]) -> Iterator[Problem]:
+    for name in ("explain", "diff"):
+        if settings[name] is not None and not settings["dry-run"]:
+            yield Problem(f"--{name} is about a plan", hint=f"meshrun plan --{name} {settings[name]} ...")
     if settings["module"] and settings["no-python"]:
         yield Problem("--module and --no-python exclude each other", hint="a module needs python")
     if settings["no-python"] and settings["init"] not in ("auto", "off"):

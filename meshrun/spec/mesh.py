@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.group_options import takes_options
 from meshrun.spec.values import MeshSpec
 
 Dims = tuple[tuple[str, int | None], ...]
@@ -101,29 +102,40 @@ def size_problem(text: str) -> tuple[str, str] | None:
 
 def check_spec(spec: MeshSpec) -> list[tuple[Path, str, str]]:
     """Everything wrong with a mesh that needs no number of workers: (where in the mesh file, message, hint)."""
-    names = [name for name, _ in spec.dims]
     found = [*_check_dims(("dims",), spec.dims)]
-    found += _check_known("within_node", spec.within_node, names)
-    for view, parts in spec.views:
-        found += _check_view(view, parts, names)
     for factoring, dims in spec.factorings:
         found += _check_factoring(factoring, dims, spec)
-    inner = [name for _, dims in spec.factorings for name, _ in dims]
-    everywhere = list(dict.fromkeys([*names, *inner, *(view for view, _ in spec.views)]))
-    found += _check_known("backend", [key for key, _ in spec.backend], everywhere, "backend")
+    for view, parts in spec.views:
+        found += _check_view(view, parts, spec)
+    everywhere = names_of(spec)
+    found += _check_known("within_node", spec.within_node, everywhere)
+    found += _check_known("across_nodes", spec.across_nodes, everywhere)
+    for key, names in (
+        ("within_label", [key for key, _ in spec.within_label]),
+        ("backend", [key for key, _ in spec.backend]),
+        ("options", [key for key, _ in spec.options]),
+    ):
+        found += _check_known(key, names, everywhere, key)
     timeouts = [key for key, _ in spec.timeout_s]
     found += _check_known("timeout_s", timeouts, ["default", *everywhere], "timeout_s")
     if spec.device not in DEVICES:
         found.append((("device",), f"'{spec.device[:60]}' is not a device", f"one of {' '.join(DEVICES)}"))
-    return found
+    return [*found, *_check_options(spec)]
 
 
-def _check_dims(path: Path, dims: Dims) -> Iterator[tuple[Path, str, str]]:
+def names_of(spec: MeshSpec) -> list[str]:
+    """Every name that stands for groups of ranks: the mesh's dims, the factorings' dims, the views."""
+    grids = [spec.dims, *(dims for _, dims in spec.factorings)]
+    names = [name for dims in grids for name, _ in dims]
+    return list(dict.fromkeys([*names, *(view for view, _ in spec.views)]))
+
+
+def _check_dims(path: Path, dims: Dims, shared: Iterable[str] = ()) -> Iterator[tuple[Path, str, str]]:
     if not dims:
         yield path, "a mesh needs one dim at least", _FORM
     if len(dims) > MAX_DIMS:
         yield path, f"more than {MAX_DIMS} dims", ""
-    autos = [name for name, size in dims if size is None]
+    autos = [name for name, size in dims if size is None and name not in shared]
     for name in autos[1:]:
         yield (*path, name), "only one dim can be auto", f"{autos[0]} is auto already"
 
@@ -135,35 +147,46 @@ def _check_known(key: str, asked: Iterable[str], known: list[str], parent: str =
             yield where, f"{key} names {name}, which is not a dim", f"the dims are {' '.join(known)}"
 
 
-def _check_view(view: str, parts: tuple[str, ...], names: list[str]) -> Iterator[tuple[Path, str, str]]:
+def _check_view(view: str, parts: tuple[str, ...], spec: MeshSpec) -> Iterator[tuple[Path, str, str]]:
+    """A view is of one grid: the mesh, or else the first factoring that has all its dims."""
     path = ("views", view)
-    if view in names:
+    grids = [[name for name, _ in dims] for dims in (spec.dims, *(dims for _, dims in spec.factorings))]
+    everywhere = list(dict.fromkeys(name for grid in grids for name in grid))
+    if view in everywhere:
         yield path, f"the view {view} has the name of a dim", "give it another name"
-    unknown = [part for part in parts if part not in names]
+    unknown = [part for part in parts if part not in everywhere]
+    grid = next((names for names in grids if set(parts) <= set(names)), None)
     if unknown:
-        yield path, f"the view {view} names {unknown[0]}, which is not a dim", f"the dims are {' '.join(names)}"
+        yield path, f"the view {view} names {unknown[0]}, which is not a dim", f"the dims are {' '.join(everywhere)}"
     elif not parts or len(set(parts)) < len(parts):
         yield path, f"the view {view} must name each of its dims once", ""
-    elif sorted(parts, key=names.index) != list(parts):
-        ordered = ", ".join(sorted(parts, key=names.index))
+    elif grid is None:
+        yield path, f"the view {view} names dims of several grids", "all of the mesh, or all of one factoring"
+    elif sorted(parts, key=grid.index) != list(parts):
+        ordered = ", ".join(sorted(parts, key=grid.index))
         yield path, f"the view {view} must name its dims in mesh order", f"write [{ordered}]"
 
 
 def _check_factoring(name: str, dims: Dims, spec: MeshSpec) -> Iterator[tuple[Path, str, str]]:
-    path = ("factorings", name)
-    taken = [n for n, _ in spec.dims] + [n for n, _ in spec.views]
-    if name in taken:
+    path, sizes = ("factorings", name), dict(spec.dims)
+    views = [view for view, _ in spec.views]
+    if name in sizes or name in views:
         yield path, f"the factoring {name} has the name of a dim or view", "give it another name"
-    yield from _check_dims(path, dims)
-    outer = 0
-    while outer < min(len(dims), len(spec.dims)) and dims[outer][0] == spec.dims[outer][0]:
-        outer += 1
-    for (dim, size), (_, wanted) in zip(dims[:outer], spec.dims[:outer], strict=True):
+    yield from _check_dims(path, dims, sizes)
+    for dim, size in dims:
+        wanted = sizes.get(dim)
         if size is not None and wanted is not None and size != wanted:
-            yield (*path, dim), f"{dim} is {size} here, but {wanted} in the mesh", "a shared dim has one size"
-    for dim, _ in dims[outer:]:
-        if dim in taken:
-            yield (*path, dim), f"{dim} is shared with the mesh, but not outermost in it and here", "rename it here"
+            hint = "a shared dim has one size and the same groups; or rename it here"
+            yield (*path, dim), f"{dim} is {size} here, but {wanted} in the mesh", hint
+
+
+def _check_options(spec: MeshSpec) -> Iterator[tuple[Path, str, str]]:
+    backends = dict(spec.backend)
+    for name, _ in spec.options:
+        backend = backends.get(name, "")
+        if not takes_options(backend, spec.device):
+            whose = f"the backend {backend}" if backend else f"device {spec.device}"
+            yield ("options", name), f"{whose} takes no options", "they are NCCL's: leave them out, or backend: nccl"
 
 
 # ---- sizes for a number of workers ----

@@ -12,12 +12,18 @@ from typing import Any, TypeVar
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
+from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.group_options import KINDS, nearest_option, read_option
 from meshrun.spec.mesh import Path, check_spec, is_name, read_size, size_problem
 from meshrun.spec.nodes import Mark, compose_nodes, mark_of, problem_at
-from meshrun.spec.values import MeshSpec
+from meshrun.spec.presets import PRESETS, expand_preset, order_dims
+from meshrun.spec.values import MeshSpec, Options
 
-KEYS = ("dims", "within_node", "views", "factorings", "backend", "timeout_s", "device")
+KEYS = (
+    *("dims", "order", "preset", "within_node", "across_nodes", "within_label"),
+    *("views", "factorings", "backend", "timeout_s", "options", "device"),
+)
 MAX_PROBLEMS = 100
 MAX_TIMEOUT_S = 31_536_000.0
 _BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*")
@@ -61,28 +67,62 @@ class _Reader:
                 self.refuse(Mark(0, 0), "no mesh in it", "mesh: {dims: {dp: 2, tp: 4}}")
             return MeshSpec((), place=place)
         mesh = self.mapping((), top["mesh"], "mesh", "mesh: {dims: {dp: 2, tp: 4}}", KEYS)
-        spec = self._spec(mesh, place)
-        if "dims" not in mesh and not self.problems:
+        spec = self._laid_out(self._spec(mesh, place), self.order(mesh.get("order")))
+        if "dims" not in mesh and not spec.preset and not self.problems:
             self.refuse(mark_of(top["mesh"]), "the mesh has no dims", "dims: {dp: 2, tp: 4}")
         if not self.problems:
-            for path, message, hint in check_spec(spec):
-                self.refuse(self.marks.get(path) or self.marks[path[:1]], message, hint)
-        return spec
+            self._refuse_all(check_spec(spec))
+        places = ((path, Place(self.source, mark.line + 1, mark.column + 1)) for path, mark in self.marks.items())
+        return replace(spec, places=tuple(places))
 
     def _spec(self, mesh: dict[str, Node], place: Place) -> MeshSpec:
         def section(key: str, read: Callable[[Path, Node], V]) -> tuple[tuple[str, V], ...]:
             return self.pairs((key,), mesh[key], read) if key in mesh else ()
 
+        def words(key: str, read: Callable[[Path, Node], V], default: V) -> V:
+            return read((key,), mesh[key]) if key in mesh else default
+
         return MeshSpec(
             dims=section("dims", self.size),
-            within_node=self.names(("within_node",), mesh["within_node"]) if "within_node" in mesh else (),
+            within_node=words("within_node", self.names, ()),
             views=section("views", self.names),
             factorings=section("factorings", self.sizes),
             backend=section("backend", self.backend),
             timeout_s=section("timeout_s", self.seconds),
-            device=self.text(("device",), mesh["device"]) if "device" in mesh else "auto",
+            device=words("device", self.text, "auto"),
+            across_nodes=words("across_nodes", self.names, ()),
+            within_label=section("within_label", self.label),
+            options=section("options", self.options),
+            preset=words("preset", self.preset, ""),
             place=place,
         )
+
+    def _laid_out(self, spec: MeshSpec, order: tuple[str, ...]) -> MeshSpec:
+        """The mesh with its preset written out, or its dims in the order that `order` says."""
+        if self.problems or not (spec.preset or order):
+            return spec
+        if not spec.preset:
+            inner = [name for _, dims in spec.factorings for name, _ in dims]
+            dims, found = order_dims(spec.dims, order, inner)
+            self._refuse_all(found)
+            return replace(spec, dims=dims)
+        layout, found = expand_preset(spec.preset, spec.dims, order)
+        for key, ours, theirs in (
+            ("views", spec.views, layout.views),
+            ("factorings", spec.factorings, layout.factorings),
+        ):
+            clashes = [name for name, _ in ours if name in dict(theirs)]
+            text = f"the preset {spec.preset} has {key} of its own, one with this name"
+            found += [((key, name), text, "give yours another name") for name in clashes]
+        self._refuse_all(found)
+        factorings, views = (*layout.factorings, *spec.factorings), (*layout.views, *spec.views)
+        return replace(spec, dims=layout.dims, factorings=factorings, views=views)
+
+    def _refuse_all(self, found: Iterable[tuple[Path, str, str]]) -> None:
+        for path, message, hint in found:
+            known = (self.marks.get(path[:length]) for length in range(len(path), 0, -1))
+            mark = next((mark for mark in known if mark), self.marks.get(("preset",), Mark(0, 0)))
+            self.refuse(mark, message, hint)
 
     def mapping(
         self, path: Path, node: Node | None, what: str, hint: str, known: tuple[str, ...] = ()
@@ -140,6 +180,47 @@ class _Reader:
             self.refuse(mark_of(node), f"'{text[:60]}' is not a backend", "as in gloo, nccl or cpu:gloo,cuda:nccl")
         return text
 
+    def order(self, node: Node | None) -> tuple[str, ...]:
+        """Megatron's order string as names, innermost first; empty where there is none."""
+        text = self.text(("order",), node) if node is not None else ""
+        names = tuple(text.split("-")) if text else ()
+        wrong = [name for at, name in enumerate(names) if not is_name(name) or name in names[:at]]
+        if node is not None and wrong:
+            again = f"{wrong[0][:60]} stands twice in it" if is_name(wrong[0]) else "not an order"
+            self.refuse(mark_of(node), f"'{text[:60]}': {again}", "dims joined by -, innermost first: tp-cp-ep-dp-pp")
+        return () if wrong else names
+
+    def preset(self, path: Path, node: Node) -> str:
+        text = self.text(path, node)
+        if text and text not in PRESETS:
+            near = difflib.get_close_matches(text[:40].lower(), PRESETS, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"the presets are {' '.join(PRESETS)}"
+            self.refuse(mark_of(node), f"'{text[:60]}' is not a preset", hint)
+        return text if text in PRESETS else ""
+
+    def label(self, path: Path, node: Node) -> str:
+        text = self.scalar(node, f"the label of {path[-1]}", "the name of a label, as rack") or ""
+        if text and not is_name(text):
+            self.refuse(mark_of(node), f"'{text[:60]}' is not a name for a label", "as in {pp: rack}")
+        return text
+
+    def options(self, path: Path, node: Node) -> Options:
+        """Options of NCCL for one dim."""
+        entries = self.mapping(path, node, f"the options of {path[-1]}", "as in {tp: {max_ctas: 16}}")
+        found = ((name, self.option((*path, name), value)) for name, value in entries.items())
+        return tuple((name, value) for name, value in found if value is not None)
+
+    def option(self, path: Path, node: Node) -> int | str | None:
+        name = path[-1]
+        if name not in KINDS:
+            self.refuse(self.marks[path], f"{name[:60]} is not an option of a group", nearest_option(name))
+            return None
+        text = self.scalar(node, f"the option {name}", KINDS[name])
+        value = read_option(name, text) if text is not None else None
+        if text is not None and value is None:
+            self.refuse(mark_of(node), f"'{text[:60]}' is no value for {name}", KINDS[name])
+        return value
+
     def seconds(self, path: Path, node: Node) -> float:
         text = self.scalar(node, f"the time-out of {path[-1]}", "seconds, as in 60")
         if text is None:
@@ -182,5 +263,7 @@ def _example(path: Path) -> str:
         "factorings": "{expert: {edp: auto, ep: 4}}",
         "backend": "{dp: gloo}",
         "timeout_s": "{default: 600, tp: 60}",
+        "within_label": "{pp: rack}",
+        "options": "{tp: {max_ctas: 16}}",
     }
     return f"as in {path[0]}: {examples.get(path[0], '')}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place
 
+Options = tuple[tuple[str, int | str], ...]  # of a process group: (name, value), in the order given
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -21,7 +23,7 @@ class Host:
     python: str | None = None
     workdir: str | None = None
     env: tuple[tuple[str, str], ...] = ()
-    label: str | None = None
+    label: str | None = None  # as spelled; `spec.labels` reads it
     place: Place | None = field(default=None, compare=False)
 
 
@@ -36,7 +38,18 @@ class MeshSpec:
     backend: tuple[tuple[str, str], ...] = ()
     timeout_s: tuple[tuple[str, float], ...] = ()  # the key "default" is for every other dim
     device: str = "auto"
+    across_nodes: tuple[str, ...] = ()
+    within_label: tuple[tuple[str, str], ...] = ()  # (dim, name of a label of the hostfile)
+    options: tuple[tuple[str, Options], ...] = ()  # of NCCL, by dim
+    preset: str = ""  # what wrote `dims`, `factorings` and `views` out
     place: Place | None = field(default=None, compare=False)
+    places: tuple[tuple[tuple[str, ...], Place], ...] = field(default=(), compare=False)  # of keys in a mesh file
+
+    def place_of(self, *path: str) -> Place | None:
+        """Where in the mesh file `path` stands, or the nearest thing around it."""
+        known = dict(self.places)
+        shorter = (known.get(path[:length]) for length in range(len(path), 0, -1))
+        return next((place for place in shorter if place), self.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
+from meshrun.plan.advice import advise
 from meshrun.plan.checks import check_facts, check_script
 from meshrun.plan.describe import describe_plan
 from meshrun.plan.orders import make_assign
@@ -19,7 +20,7 @@ from meshrun.watch.address import seek_address
 from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import Halt, Step
 from meshrun.watch.phases import Turn
-from meshrun.watch.values import Outcome, Planned, Send
+from meshrun.watch.values import Note, Outcome, Planned, Send
 
 
 def make_run_plan(job: Job, hosts: Sequence[Host], slots: Sequence[int], found: Sequence[tuple[str, ...]]) -> Plan:
@@ -101,4 +102,6 @@ def _take_plan(step: Step, plan: Plan) -> None:
         for view, own in zip(step.state.nodes, ranks, strict=True)
     ]
     step.set(plan=plan, nodes=tuple(nodes))
+    for text in advise(plan):
+        step.do(Note("warning", text))
     step.record("planned", world_size=plan.world_size, fingerprint=plan.fingerprint)

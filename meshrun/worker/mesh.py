@@ -4,9 +4,9 @@ Called by: groups."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import torch
@@ -14,16 +14,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from meshrun.dataclass import dataclass, field
+from meshrun.spec.grid import Partition, split_ranks
+from meshrun.worker.options import make_options
 
-Partition = tuple[tuple[int, ...], ...]
-
-
-def split_ranks(sizes: Sequence[int], chosen: Collection[int]) -> Partition:
-    """The rank groups along the dims numbered `chosen`: one group per coordinate of the others, ranks ascending."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank, place in enumerate(product(*map(range, sizes))):
-        groups.setdefault(tuple(c for dim, c in enumerate(place) if dim not in chosen), []).append(rank)
-    return tuple(map(tuple, groups.values()))
+Options = tuple[tuple[str, Any], ...]
 
 
 @dataclass(slots=True)
@@ -41,7 +35,7 @@ class Groups:
     world_size: int
     default_timeout_s: float
     settings: Mapping[str, Any]  # the mesh's backend and timeout_s, by dim
-    made: dict[tuple[Partition, str, float], dist.ProcessGroup] = field(default_factory=dict)
+    made: dict[tuple[Partition, str, float, Options], dist.ProcessGroup] = field(default_factory=dict)
 
     def timeout_s(self, name: str) -> float:
         """A sub-group does not inherit the world's time-out (torch-facts 0.2), so there is always a number."""
@@ -51,31 +45,37 @@ class Groups:
     def get(self, partition: Partition, name: str) -> dist.ProcessGroup:
         """This rank's group of `partition`, made now unless an equal one exists."""
         backend = (self.settings.get("backend") or {}).get(name, "")
-        key = (partition, backend, self.timeout_s(name))
+        options = tuple(((self.settings.get("options") or {}).get(name) or {}).items())
+        key = (partition, backend, self.timeout_s(name), options)
         if key not in self.made:
             self.made[key] = self._make(*key, name)
         return self.made[key]
 
-    def _make(self, partition: Partition, backend: str, timeout_s: float, name: str) -> dist.ProcessGroup:
-        if len(partition) == 1 and not backend and timeout_s == self.default_timeout_s:
+    def _make(
+        self, partition: Partition, backend: str, timeout_s: float, asked: Options, name: str
+    ) -> dist.ProcessGroup:
+        if len(partition) == 1 and not (backend or asked) and timeout_s == self.default_timeout_s:
             world: dist.ProcessGroup = dist.group.WORLD
             return world
+        options = make_options(dict(asked), backend or dist.get_backend_config(), timeout_s, name)
         mine = None
-        for ranks in partition:
-            group = dist.new_group(
-                list(ranks),
-                timeout=timedelta(seconds=timeout_s),
-                backend=backend or None,
-                group_desc=f"mesh_{name}",
-            )
-            if dist.get_rank() in ranks:
-                mine = group
+        with side_groups(backend):
+            for ranks in partition:
+                group = dist.new_group(
+                    list(ranks),
+                    timeout=timedelta(seconds=timeout_s),
+                    backend=backend or None,
+                    pg_options=options,
+                    group_desc=f"mesh_{name}",
+                )
+                if dist.get_rank() in ranks:
+                    mine = group
         assert mine is not None  # every partition covers the world
         return mine
 
     def plain(self) -> list[dist.ProcessGroup]:
         """The groups whose time-out nobody set, the world's included: a script's own time-out applies to them."""
-        chosen = [group for (_, _, seconds), group in self.made.items() if seconds == self.default_timeout_s]
+        chosen = [group for (_, _, seconds, _), group in self.made.items() if seconds == self.default_timeout_s]
         return list({id(group): group for group in [dist.group.WORLD, *chosen]}.values())
 
 
@@ -88,20 +88,40 @@ def check_grids(mesh: Mapping[str, Any], world_size: int) -> None:
 
 
 def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_s: float) -> Built:
-    """Build what the plan's `mesh` object asks, in its order: dims, views, factorings. The world group must exist.
+    """Build what the plan's `mesh` object asks, in its order: dims, factorings, views. The world group must exist.
 
     Raises ValueError as `check_grids`, and whatever torch raises; then group names differ between ranks and the process
     must end."""
     check_grids(mesh, world_size)
     groups = Groups(world_size, timeout_s, mesh)
     built = Built()
-    root = built.meshes[""] = _make_grid(mesh["dims"], device, groups)
-    for name, dims in (mesh.get("views") or {}).items():
-        built.meshes[name] = _make_view(root, dict(mesh["dims"]), name, dims, groups)
+    built.meshes[""] = _make_grid(mesh["dims"], device, groups)
     for name, dims in (mesh.get("factorings") or {}).items():
         built.meshes[name] = _make_grid(dims, device, groups)
+    grids = list(built.meshes.values())
+    for name, dims in (mesh.get("views") or {}).items():
+        root = next(grid for grid in grids if set(dims) <= set(grid.mesh_dim_names or ()))
+        built.meshes[name] = _make_view(root, name, dims, groups)
     built.plain_groups = groups.plain()
     return built
+
+
+@contextmanager
+def side_groups(backend: str) -> Iterator[None]:
+    """While groups of a backend other than NCCL are made beside a world that is bound to a device (`device_id`).
+
+    Bound, torch lets every rank that is not in a new group take part in a split of the world's communicator; the
+    members, whose gloo group splits nothing, would never come: a hang. Without the bond nobody splits."""
+    world: Any = dist.group.WORLD
+    bound = getattr(world, "bound_device_id", None)
+    if bound is None or not backend or "nccl" in backend:
+        yield
+        return
+    world.bound_device_id = None
+    try:
+        yield
+    finally:
+        world.bound_device_id = bound
 
 
 def _make_grid(dims: Mapping[str, int], device: str, groups: Groups) -> DeviceMesh:
@@ -113,12 +133,13 @@ def _make_grid(dims: Mapping[str, int], device: str, groups: Groups) -> DeviceMe
     return DeviceMesh.from_group(made, device, ranks.view(sizes), mesh_dim_names=names)
 
 
-def _make_view(root: DeviceMesh, sizes: dict[str, int], name: str, dims: Sequence[str], groups: Groups) -> DeviceMesh:
-    ordered = tuple(dim for dim in sizes if dim in dims)
+def _make_view(root: DeviceMesh, name: str, dims: Sequence[str], groups: Groups) -> DeviceMesh:
+    names = root.mesh_dim_names or ()
+    ordered = tuple(dim for dim in names if dim in dims)
     if len(ordered) == 1:
         return root[ordered[0]]
-    chosen = [i for i, dim in enumerate(sizes) if dim in dims]
-    group = groups.get(split_ranks(tuple(sizes.values()), chosen), name)
+    chosen = [at for at, dim in enumerate(names) if dim in dims]
+    group = groups.get(split_ranks(tuple(root.shape), chosen), name)
     return _flatten(root, ordered, name, group)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshrun import wire
 from meshrun.dataclass import dataclass, field
+from meshrun.spec.grid import Axis, axes, coordinates
 from meshrun.worker.line import Line
 
 if TYPE_CHECKING:
@@ -96,16 +97,23 @@ def read_rank(env: Mapping[str, str]) -> Rank:
     return Rank(numbers["RANK"], numbers["WORLD_SIZE"], local)
 
 
-def coordinate(dims: Mapping[str, int], rank: int) -> dict[str, int]:
-    """`rank`'s coordinate in each dim (row-major, the last varies fastest), in mesh order."""
-    found: dict[str, int] = {}
-    for name, size in reversed(list(dims.items())):
-        rank, found[name] = divmod(rank, size)
-    return {name: found[name] for name in dims}
-
-
-def dims_from(env: Mapping[str, str]) -> dict[str, int]:
+def mesh_from(env: Mapping[str, str]) -> dict[str, Any]:
     """The mesh that a launcher left in the environment (also seen by a worker's own children), else one dim `dp`."""
     if env.get("MESHRUN_MESH"):
-        return {str(name): int(size) for name, size in json.loads(env["MESHRUN_MESH"])["dims"].items()}
-    return {"dp": read_rank(env).world_size}
+        found: dict[str, Any] = json.loads(env["MESHRUN_MESH"])
+        return found
+    return {"dims": {"dp": read_rank(env).world_size}}
+
+
+def coordinate(dims: Mapping[str, int], rank: int) -> dict[str, int]:
+    """`rank`'s coordinate in each dim (row-major, the last varies fastest), in mesh order."""
+    return coordinates(tuple(dims.items()), rank)
+
+
+def find_axis(mesh: Mapping[str, Any], name: str) -> Axis:
+    """The axis that a mesh object calls `name`: a dim, a factoring's dim or a view. Raises KeyError: what is known."""
+    factorings = {key: tuple(dims.items()) for key, dims in (mesh.get("factorings") or {}).items()}
+    known = dict(axes(tuple(mesh["dims"].items()), factorings, mesh.get("views") or {}))
+    if name not in known:
+        raise KeyError(f"there is no dim or view called {name!r}; known: {', '.join(known)}")
+    return known[name]

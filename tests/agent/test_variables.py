@@ -100,6 +100,12 @@ def test_accelerates_names_only_in_accelerates_order(dims: dict[str, int], there
     assert json.loads(env["MESHRUN_MESH"]) == {"dims": dims, "crosses_nodes": {}}
 
 
+def test_children_of_a_worker_find_factorings_and_views_too() -> None:
+    mesh = {"dims": {"dp": 4}, "crosses_nodes": {}, "factorings": {"e": {"edp": 2, "ep": 2}}, "backend": {"dp": "gloo"}}
+    found = json.loads(worker_env(mesh=mesh)["MESHRUN_MESH"])
+    assert found == {key: mesh[key] for key in ("dims", "crosses_nodes", "factorings")}
+
+
 def test_the_fork_server_imports_with_one_thread() -> None:
     env = make_server_env({"OMP_NUM_THREADS": "8"}, make_brief(Path("/w"), "a"), "mark")
     assert env["OMP_NUM_THREADS"] == "1" and env["MESHRUN_MARK"] == "mark"

@@ -23,11 +23,12 @@ SPEC = MeshSpec(
     factorings=(("expert", (("edp", None), ("ep", 2))),),
     backend=(("dp", "gloo"),),
     timeout_s=(("default", 60.0),),
+    options=(("tp", (("max_ctas", 4), ("net_name", "IB"))),),
 )
 
 
 def _plan(slots: list[int], spec: MeshSpec | None = None) -> dict[str, Any]:
-    hosts = tuple(Host(f"gpu{rank}") for rank in range(len(slots)))
+    hosts = tuple(Host(f"gpu{rank}", label=f"rack:r{rank},room:b") for rank in range(len(slots)))
     devices = [tuple(map(str, range(count))) for count in slots]
     return json.loads(json.dumps(describe_plan(make_plan(hosts, slots, devices, spec))))  # type: ignore[no-any-return]
 

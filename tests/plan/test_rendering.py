@@ -63,7 +63,17 @@ def test_json_of_a_small_plan() -> None:
 
 def test_json_is_what_the_contract_says() -> None:
     described = describe_plan(plan("a slots=4\nb slots=4", "dp=2,tp=4"))
-    assert list(described) == ["plan_version", "fingerprint", "mesh", "world_size", "nodes", "workers", "groups"]
+    assert list(described) == [
+        "plan_version",
+        "fingerprint",
+        "mesh",
+        "world_size",
+        "nodes",
+        "workers",
+        "groups",
+        "reach",
+        "warnings",
+    ]
     assert described["plan_version"] == 1
     assert described["mesh"] == {"dims": {"dp": 2, "tp": 4}, "crosses_nodes": {"dp": True, "tp": False}}
     assert described["nodes"][0] == {"node_rank": 0, "host": "a", "slots": 4, "devices": ["0", "1", "2", "3"]}

@@ -26,7 +26,7 @@ FORMS: dict[str, list[Host]] = {
     "login": [
         Host("gpu01", user="ann", port=2222, slots=8),
         Host("gpu02", user="bob", port=2200, slots=8),
-        Host("gpu03", slots=8, python="/opt/py311/bin/python", workdir="/scratch/ann", label="spare-room"),
+        Host("gpu03", slots=8, python="/opt/py311/bin/python", workdir="/scratch/ann", label="r3"),
     ],
     "devices": [
         Host("gpu01", slots=3, devices=("0", "2", "3")),
@@ -44,6 +44,10 @@ FORMS: dict[str, list[Host]] = {
     ],
     "deepspeed": [Host("worker-1", slots=4), Host("worker-2", slots=4)],
     "openmpi": [Host("node01", slots=4), Host("node02", slots=2), Host("node03", slots=6)],
+    "racks": [
+        *(Host(name, slots=8, label="r1") for name in ("gpu01", "gpu02")),
+        *(Host(name, slots=8, label="rack:r2,room:b") for name in ("gpu03", "gpu04")),
+    ],
     "windows": [Host("gpu01", slots=8), Host("gpu02", slots=8)],
 }
 
@@ -71,6 +75,8 @@ def test_every_example_has_a_test() -> None:
         ("a Slots=4", 3, "unknown key Slots=", "did you mean slots=?"),
         ("a np=4", 3, "unknown key np=", "did you mean slots=?"),
         ("a 4", 3, "not key=value", "did you mean slots=4?"),
+        ("a label=rack:", 9, "the label rack has no value", "label=rack:r7,room:b"),
+        ("a label=r1,x-y:b", 12, "not a name for a label", "letters, digits"),
         ("a slots=0", 9, "out of range", "1 to 4096"),
         ("a slots=-1", 9, "not a number", ""),
         ("a slots=1_0", 9, "not a number", ""),

@@ -78,7 +78,7 @@ DIMS = "mesh:\n  dims: {dp: 2, tp: 4}\n"
         (DIMS + "  views: {x: [q]}", "3:11", "not a dim"),
         (DIMS + "  views: {tp: [tp]}", "3:11", "name of a dim"),
         (DIMS + "  factorings: {dp: {a: 8}}", "3:16", "name of a dim or view"),
-        (DIMS + "  factorings: {e: {tp: 8}}", "3:20", "not outermost"),
+        (DIMS + "  factorings: {e: {tp: 8}}", "3:20", "tp is 8 here, but 4 in the mesh"),
         (DIMS + "  factorings: {e: {dp: 4, ep: 2}}", "3:20", "dp is 4 here, but 2"),
         (DIMS + "  backend: {q: gloo}", "3:13", "not a dim"),
         (DIMS + "  backend: {dp: GLOO!}", "3:17", "not a backend"),

@@ -8,7 +8,7 @@ from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.channel import Closed, Opened, Received, Unreachable
 from meshrun.spec.values import ByHand, Host, MeshSpec
-from meshrun.watch.values import Began, Outcome, Tick
+from meshrun.watch.values import Began, Note, Outcome, Tick
 from tests.watch.history import Run, facts, make_job, sends, words
 
 REFUSED = Cause(CauseKind.REFUSED, "connection refused")
@@ -201,3 +201,12 @@ def test_a_second_greeting_changes_nothing():
     run = Run(make_job(nodes=2))
     run.at(0.0, Began(), Opened(0), Received(0, facts(0)))
     assert run.at(0.1, Received(0, facts(0)), Tick()) == []
+
+
+@pytest.mark.parametrize(("mesh", "notes"), [((("tp", 2), ("dp", 2)), 1), ((("dp", 2), ("tp", 2)), 0)])
+def test_a_run_whose_mesh_would_be_faster_in_another_order_says_so_once(mesh, notes):
+    run = Run(make_job(nodes=2, mesh=MeshSpec(mesh)))
+    run.at(0.0, Began(), Opened(0), Opened(1), Received(0, facts(0)))
+    found = [action for action in run.at(0.5, Received(1, facts(1))) if isinstance(action, Note)]
+    assert [note.level for note in found] == ["warning"] * notes
+    assert all("--mesh dp=2,tp=2" in note.text for note in found)

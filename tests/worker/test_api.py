@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshrun.worker.mesh import split_ranks
-from meshrun.worker.session import Rank, coordinate, dims_from, read_rank
+from meshrun.worker.session import Rank, coordinate, mesh_from, read_rank
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,10 +63,90 @@ def test_coordinates_from_the_environment_without_a_session() -> None:
     assert done.stdout == "{'a': 1, 'b': 1}\n", done.stderr
 
 
+def test_first_and_last_need_no_torch() -> None:
+    mesh = '{"dims": {"a": 2, "b": 4}, "factorings": {"f": {"a": 2, "c": 2, "d": 2}}, "views": {"v": ["a", "b"]}}'
+    done = python(
+        "import meshrun, sys\n"
+        "print([(meshrun.is_first(n), meshrun.is_last(n)) for n in 'abcdv'], 'torch' in sys.modules)\n"
+        "try: meshrun.is_first('x')\n"
+        "except KeyError as error: print(error)",
+        RANK="7",
+        WORLD_SIZE="8",
+        MESHRUN_MESH=mesh,
+    )
+    first, second = done.stdout.splitlines()
+    assert first == f"{[(False, True)] * 5} False", done.stderr
+    assert "known: a, b, c, d, v" in second
+
+
+@pytest.mark.torch
+def test_options_of_nccl_become_torchs_object() -> None:
+    """With a stand-in for NCCL's class: what is asked is set, the time-out too, and an unknown field is named."""
+    done = python(
+        "import torch.distributed as dist, types\n"
+        "class Options:\n"
+        "    def __init__(self, is_high_priority_stream):\n"
+        "        self.priority, self.config = is_high_priority_stream, types.SimpleNamespace(max_ctas=0, net_name='')\n"
+        "dist.ProcessGroupNCCL = types.SimpleNamespace(Options=Options)\n"
+        "from meshrun.worker.options import make_options\n"
+        "asked = {'is_high_priority_stream': 1, 'max_ctas': 8, 'net_name': 'IB'}\n"
+        "made = make_options(asked, 'cpu:gloo,cuda:nccl', 9, 'tp')\n"
+        "print(made.priority, vars(made.config), made._timeout.total_seconds(), make_options({}, 'nccl', 9, 'tp'))\n"
+        "try: make_options({'nvls_ctas': 1}, 'nccl', 9, 'tp')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "True {'max_ctas': 8, 'net_name': 'IB'} 9.0 None", done.stderr
+    assert "has no option nvls_ctas" in second and "options of tp" in second
+
+
+@pytest.mark.torch
+def test_a_notebook(tmp_path: Path) -> None:
+    """Cells that are run one after the other in one process that is no script: again, the same, then another mesh."""
+    (tmp_path / "mesh.yaml").write_text("mesh: {dims: {dp: 1, tp: auto}, views: {all: [dp, tp]}, timeout_s: {tp: 9}}")
+    file = str(tmp_path / "mesh.yaml")
+    cells = [
+        "import meshrun",
+        f"m = meshrun.init({file!r})",
+        "print(m.mesh_dim_names, meshrun.mesh('all').mesh.tolist(), meshrun.coords(), meshrun.is_first('tp'))",
+        f"print(meshrun.init({file!r}) is m, meshrun.init('dp=1,tp=1') is m, meshrun.init() is m)",
+        "meshrun.init('dp=1')",
+        "meshrun.init(timeout_s=7)",
+        "meshrun.init(backend='mpi')",
+        "meshrun.init('dp=2')",
+        "print(meshrun.mesh() is m)",
+    ]
+    text = "import code; shell = code.InteractiveConsole()\n" + "".join(f"shell.push({cell!r})\n" for cell in cells)
+    done = python(text)
+    assert done.stdout.splitlines() == ["('dp', 'tp') [0] {'dp': 0, 'tp': 0} True", "True True True", "True"], (
+        done.stderr
+    )
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+    assert len(errors) == 4, done.stderr
+    assert "has the mesh dp=1,tp=1 already" in errors[0] and "restart it (in a notebook: the kernel)" in errors[0]
+    assert "init(timeout_s=7), but this process was initialised with 600" in errors[1]
+    assert "init(backend='mpi'), but" in errors[2]
+    assert "needs 2 slots, but 1 slot takes part" in errors[3]
+
+
+@pytest.mark.torch
+def test_a_mesh_that_does_not_fit_leaves_nothing_behind() -> None:
+    done = python(
+        "import meshrun\n"
+        "for text in ('dp=3', 'dp=', 'no/such.yaml', 'dp=1'):\n"
+        "    try: print(meshrun.init(text).mesh_dim_names)\n"
+        "    except Exception as error: print(type(error).__name__, str(error).splitlines()[0])\n"
+    )
+    first, second, third, last = done.stdout.splitlines()
+    assert "dp=3 needs 3 slots, but 1 slot takes part" in first and "InputError" in second, done.stderr
+    assert "cannot read the mesh file no/such.yaml" in third
+    assert last == "('dp',)"
+
+
 def test_reading_ranks() -> None:
     assert read_rank({}) == Rank(0, 1, 0)
     assert read_rank({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}) == Rank(3, 4, 1)
-    assert dims_from({"WORLD_SIZE": "4", "RANK": "1"}) == {"dp": 4}
+    assert mesh_from({"WORLD_SIZE": "4", "RANK": "1"}) == {"dims": {"dp": 4}}
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
@@ -75,13 +154,3 @@ def test_coordinates_are_row_major(sizes: list[int]) -> None:
     dims = {f"d{i}": size for i, size in enumerate(sizes)}
     places = [tuple(coordinate(dims, rank).values()) for rank in range(len(list(product(*map(range, sizes)))))]
     assert places == list(product(*map(range, sizes)))
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
-def test_partitions_cover_the_world_once_in_ascending_order(sizes: list[int], data: st.DataObject) -> None:
-    chosen = data.draw(st.sets(st.sampled_from(range(len(sizes)))))
-    groups = split_ranks(sizes, chosen)
-    total = len(list(product(*map(range, sizes))))
-    assert sorted(rank for group in groups for rank in group) == list(range(total))
-    assert all(list(group) == sorted(group) for group in groups)
-    assert [group[0] for group in groups] == sorted(group[0] for group in groups)

@@ -78,7 +78,112 @@ def test_views_and_factorings_share_equal_groups(player: Player) -> None:
     assert lines[0] == "True [1, 3, 5, 7] ('dp',) ('pp', 'ep')"
     assert lines[1] == "True True"
     assert lines[2] == "6 16 [2, 3]"  # world, pp, dp, tp, outer, ep
-    assert "known: pp, dp, tp, outer, same, whole, only, expert" in lines[3]
+    assert "known: pp, dp, tp, ep, expert, outer, same, whole, only" in lines[3]
+
+
+def test_torchtitans_grids_share_their_groups(player: Player) -> None:
+    """Six grids' worth of names over 8 ranks are eight groups a rank: each set of ranks once, the world included."""
+    mesh = {
+        "factorings": {
+            "dataloading": {"pp": 2, "batch": 2, "cp": 1, "tp": 2},
+            "dense": {"pp": 2, "dp_replicate": 1, "fsdp": 2, "tp": 2},
+            "sparse": {"pp": 2, "dp_replicate": 1, "efsdp": 1, "ep": 4},
+        },
+        "views": {"loss": ["dp_replicate", "dp_shard", "cp"], "moe": ["efsdp", "ep"], "all": ["pp", "efsdp", "ep"]},
+    }
+    ends = run(
+        player,
+        """
+        mesh = meshrun.mesh()
+        same = [meshrun.mesh(name).get_group() is mesh.get_group("dp_shard") for name in ("batch", "fsdp", "loss")]
+        print(same, meshrun.mesh("dense").get_group("tp") is mesh.get_group("tp"))
+        print(meshrun.mesh("all").get_group() is dist.group.WORLD, meshrun.mesh("moe").mesh.tolist())
+        print(tuple(meshrun.mesh("sparse").shape), meshrun.mesh("dense")["dp_replicate", "fsdp"].mesh.tolist())
+        print(total(meshrun.mesh("ep").get_group()), len(groups()))
+        print([meshrun.is_first(name) for name in ("pp", "ep", "loss")], meshrun.is_last("ep"), meshrun.is_last("cp"))
+        """,
+        8,
+        {"pp": 2, "dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 2},
+        mesh,
+    )
+    assert ends[4].out.splitlines() == [
+        "[True, True, True] True",
+        "True [4, 5, 6, 7]",
+        "(2, 1, 1, 4) [[4, 6]]",
+        "22 6",  # world, pp, dp_shard, tp, ep, and one of size 1
+        "[False, True, True] False True",
+    ]
+    assert ends[7].out.splitlines()[4] == "[False, False, False] True True"
+
+
+def test_megatrons_inner_order_gives_real_groups(player: Player) -> None:
+    """`order: tp-cp-ep-pp-dp`: dp outermost; the expert grid shares pp in its middle."""
+    ends = run(
+        player,
+        """
+        mesh, expert = meshrun.mesh(), meshrun.mesh("expert")
+        print(total(mesh.get_group("dp")), total(mesh.get_group("pp")), total(expert.get_group("ep")))
+        print(expert.get_group("pp") is mesh.get_group("pp"), expert.get_group("ep") is mesh.get_group("tp"))
+        """,
+        8,
+        {"dp": 2, "pp": 2, "tp": 2},
+        {"factorings": {"expert": {"edp": 2, "pp": 2, "ep": 2}}},
+    )
+    for rank, end in enumerate(ends):
+        dp, pp, tp = rank // 4, rank // 2 % 2, rank % 2
+        sums = (2 * (2 * pp + tp) + 4, 2 * (4 * dp + tp) + 2, 2 * (4 * dp + 2 * pp) + 1)
+        assert end.out.splitlines() == [" ".join(map(str, sums)), "True True"]
+
+
+def test_options_for_nccl_are_said_to_be_left_out_on_gloo_once(player: Player) -> None:
+    mesh = {"options": {"tp": {"max_ctas": 4}}}
+    order = player.order(
+        script(player, "print(len(groups()))"), init="eager", mesh={"dims": {"dp": 2, "tp": 2}, **mesh}
+    )
+    ends = player.run(order, 4)
+    assert [(end.code, end.out) for end in ends] == [(0, "3\n")] * 4
+    assert "the options of tp are NCCL's; its group here is cpu:gloo" in ends[0].err
+    assert [end.err for end in ends[1:]] == [""] * 3
+
+
+def test_gloo_groups_beside_a_world_that_is_bound_to_a_device(player: Player) -> None:
+    """Without the bond taken off, torch would have the ranks outside split a communicator of that device."""
+    ends = run(
+        player,
+        """
+        from meshrun.worker.mesh import side_groups
+        world = dist.group.WORLD
+        world.bound_device_id = torch.device("cuda", 0)
+        with side_groups("gloo"):
+            made = [dist.new_group([rank], backend="gloo") for rank in range(2)]
+        print(world.bound_device_id, total(made[dist.get_rank()]))
+        try:
+            if dist.get_rank() == 1:
+                dist.new_group([0], backend="gloo")  # the last thing this world does
+        except AttributeError as error:
+            print("perform_nocolor_split" in str(error))
+        world.bound_device_id = None
+        """,
+        2,
+        {"dp": 2},
+    )
+    assert [end.out.splitlines() for end in ends] == [["cuda:0 0"], ["cuda:0 1", "True"]]
+
+
+def test_children_know_their_places_in_factorings_too(player: Player) -> None:
+    (_, end, *_) = run(
+        player,
+        """
+        import multiprocessing as mp
+        os.environ["MESHRUN_MESH"] = '{"dims": {"dp": 4}, "factorings": {"e": {"edp": 2, "ep": 2}}}'
+        p = mp.get_context("fork").Process(target=lambda: print(meshrun.is_last("ep"), flush=True))
+        p.start(); p.join()
+        """,
+        4,
+        {"dp": 4},
+        {"factorings": {"e": {"edp": 2, "ep": 2}}},
+    )
+    assert end.out.split() == ["True"]
 
 
 def test_size_one_dims_make_one_group_between_them(player: Player) -> None:
