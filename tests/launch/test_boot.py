@@ -140,14 +140,6 @@ def test_a_python_that_is_too_old(tmp_path: Path) -> None:
     assert _start(make_start(str(old))()).cause.kind is CauseKind.PYTHON_TOO_OLD
 
 
-def test_the_private_directory(tmp_path: Path) -> None:
-    ended = _start(make_start(sys.executable)(), TMPDIR=str(tmp_path))
-    assert ended.messages[0].text.split()[2].startswith(f"{tmp_path}/meshrun-{os.getuid()}-")
-    elsewhere = _start(make_start(sys.executable)(), TMPDIR=str(tmp_path / "nope"))
-    assert elsewhere.messages[0].text.split()[2].startswith("/tmp/meshrun-")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_start_that_is_cut_off_leaves_nothing(tmp_path: Path) -> None:
     start = make_start(sys.executable)()
     for size in (10, 300, len(start) - 1):

@@ -33,8 +33,7 @@ def _line(**kwargs: str) -> Line:
 def test_a_conversation() -> None:
     line = _line()
     tmp = Path(line.start().split()[2])
-    assert line.ask("hey") == "hey" and (tmp / "bundle.zip").exists()
-    assert tmp.stat().st_mode & 0o777 == 0o700
+    assert line.ask("hey") == "hey" and tmp.exists()
     line.fleet.send(0, wire.Stacks(0, "exit 3"))
     closed = line.until(Closed)
     assert closed.reason == "the agent ended (exit code 3)" and closed.noise == ""
