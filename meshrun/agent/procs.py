@@ -28,7 +28,8 @@ class Process(NamedTuple):
         return self.state in "ZX"
 
     def __str__(self) -> str:
-        return f"{self.pid} {self.name} {self.state}"
+        words = " (uninterruptible sleep)" if self.state == "D" else ""
+        return f"{self.pid} {self.name} {self.state}{words}"
 
 
 def read_bytes(path: str) -> bytes:

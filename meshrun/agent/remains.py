@@ -33,10 +33,11 @@ def find_home(token: str) -> str:
 def end_everything(token: str, path: str, root: int | None, within_s: float) -> None:
     """SIGKILL until a whole pass finds nothing, or what is left does not react; then the group goes.
 
-    `path`: of the run's group, "" if it has none; `root`: whose descendants are meant too."""
+    `path`: of the run's group, "" if it has none; `root`: us, if our descendants are meant too."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
-        _reap()
+        if root is not None:
+            _reap()
         left = [*procs.find_marked(token), *group.find_members(path)]
         left += procs.find_descendants(root) if root is not None else []
         if not left and remove_group(path):

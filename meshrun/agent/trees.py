@@ -1,4 +1,4 @@
-"""Owns: signalling what workers leave behind: by descent from the agent, by the run's group, and at the very end by its mark.
+"""Owns: signalling what workers leave behind: by descent from the agent, by the run's group, at the end by its mark.
 Must not: signal a process that is none of these; or send SIGTERM twice to one.
 Called by: agent.loop."""
 

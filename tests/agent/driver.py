@@ -38,11 +38,11 @@ def make_bundle(path: Path) -> Path:
 class Driver:
     """The launcher's end of one agent's line."""
 
-    def __init__(self, folder: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> None:
         self.base = folder / "private"
         self.base.mkdir(0o700, parents=True, exist_ok=True)
         bundle = make_bundle(folder / "travelled.zip")
-        command = [sys.executable, "-I", "-S", "-c", BOOT, str(bundle)]
+        command = [*prefix, sys.executable, "-I", "-S", "-c", BOOT, str(bundle)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
