@@ -4,6 +4,7 @@ Called by: the boot code on every node (`main(bundle, ...)`); `python -m meshrun
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -33,7 +34,8 @@ def main(bundle: str, watcher: int = 0, stands: int = -1) -> NoReturn:
             os.kill(watcher, signal.SIGKILL)  # it may be stopped itself; `wait` knows it as any orphan
         guard.stand_guard(agent, token)
     if watcher:
-        os.write(stands, b".")
+        with contextlib.suppress(OSError):  # the guard may have ended it already
+            os.write(stands, b".")
         os.close(stands)
     _run_agent(us, bundle, token)
 

@@ -403,7 +403,8 @@ def test_a_place_that_cannot_be_used_gives_way_to_the_next(tmp_path: Path, monke
 
 
 def test_no_place_at_all_is_said_as_the_launcher_reads_it(tmp_path: Path) -> None:
-    script = 'for place in /tmp /dev/shm /var/tmp; do mount --bind $place $place && mount -o remount,bind,ro $place || exit 9; done; exec "$@"'
+    shut = "mount --bind $place $place && mount -o remount,bind,ro $place"
+    script = f'for place in /tmp /dev/shm /var/tmp; do {shut} || exit 9; done; exec "$@"'
     if os.getuid() != 0:
         pytest.skip("needs root")
     base = Path.home() / f".meshrun-test-{os.getpid()}"
