@@ -52,7 +52,7 @@ def _run_agent(parent: int, bundle: str, token: str) -> NoReturn:
         os.setsid()
         home = _make_home(token, bundle)
         reading, writing = _take_over_line(home.path)
-        membership = group.Membership(group.find(token))
+        membership = group.Membership(home.group)
         from meshrun.agent.loop import Agent
 
         Agent(home, membership, token, parent, reading, writing).run()
@@ -70,12 +70,10 @@ def _make_home(token: str, bundle: str) -> Home:
     from meshrun.agent import home
 
     try:
-        made = home.make(token, bundle)
+        return home.make(token, bundle)
     except home.NoPlaceError as error:
         os.write(2, f"meshrun-boot: no-tmp {error}\n".encode("utf-8", "backslashreplace"))  # launch.boot.explain
         os._exit(125)
-    home.sweep(os.path.dirname(made.path))
-    return made
 
 
 def _take_over_line(tmp: str) -> tuple[int, int]:

@@ -19,10 +19,11 @@ _OLD_S = 0.5  # for the processes of one old run
 
 
 class Home(NamedTuple):
-    """`lock`: held as long as we live; nobody inherits it."""
+    """`lock`: held as long as we live; nobody inherits it. `group`: where the run's control group would be, or ""."""
 
     path: str
     bundle: str
+    group: str
     lock: int
 
 
@@ -43,7 +44,7 @@ def make(token: str, bundle: str) -> Home:
             wanted = group.find(token)
             with open(f"{path}/{remains.GROUP}", "xb") as file:
                 file.write(os.fsencode(wanted))
-            return Home(path, placed, lock)
+            return Home(path, placed, wanted, lock)
         except OSError as error:
             tried.append(f"{base}: {error.strerror}")
             procs.remove_tree(path)
@@ -82,12 +83,12 @@ def _copy(source: str, target: str) -> str:
     return target
 
 
-def sweep(base: str) -> None:
-    """End and remove what runs of this user left in `base` whose agent and guard were killed together.
+def sweep(home: Home) -> None:
+    """End and remove what runs of this user left beside us whose agent and guard were killed together.
 
     A directory whose lock can be taken is nobody's. It has the run's mark in its name and its group in a file."""
-    group.remove_empty(group.find_parent())
-    found = list(_list_unlocked(base))
+    group.remove_empty(os.path.dirname(home.group))
+    found = list(_list_unlocked(os.path.dirname(home.path)))
     for path, lock in found:
         token = path[-_TOKEN:]
         there = os.fsdecode(procs.read_bytes(f"{path}/{remains.GROUP}"))

@@ -15,7 +15,7 @@ from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, 
 from meshrun.agent import events as ev
 from meshrun.agent.accelerators import find_mask_name
 from meshrun.agent.group import Membership
-from meshrun.agent.home import Home
+from meshrun.agent.home import Home, sweep
 from meshrun.agent.line import Line
 from meshrun.agent.oom import OomWatch
 from meshrun.agent.progress import Progress
@@ -40,7 +40,7 @@ class Agent:
     """One node's agent, from its marker to its last message."""
 
     def __init__(self, home: Home, membership: Membership, token: str, guard: int, reading: int, writing: int) -> None:
-        self._tmp, self._token, self._guard = home.path, token, guard
+        self._home, self._tmp, self._token, self._guard = home, home.path, token, guard
         tmp, bundle = home.path, home.bundle
         self._membership = membership
         self._reactor = Reactor()
@@ -62,6 +62,8 @@ class Agent:
 
     def run(self) -> None:
         """Serve until everything is gone and the last message has left."""
+        self._line.flush()
+        sweep(self._home)  # while the launcher takes in that we are here
         while True:
             self._work_off()
             self._line.flush()

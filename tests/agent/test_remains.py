@@ -312,6 +312,11 @@ def make_old(base: Path, token: str, path: str = "") -> Path:
 TOKEN = "0123456789abcde"
 
 
+def beside(base: Path) -> home.Home:
+    """A home of ours in `base`, as far as a sweep looks at it."""
+    return home.Home(f"{base}/ours", "", f"{PARENT}/ours" if PARENT else "", -1)
+
+
 def test_a_sweep_takes_what_nobody_holds_and_nothing_else(tmp_path: Path) -> None:
     ours = make_old(tmp_path, TOKEN + "0")
     dead, held = make_old(tmp_path, TOKEN + "1"), make_old(tmp_path, TOKEN + "2")
@@ -326,7 +331,7 @@ def test_a_sweep_takes_what_nobody_holds_and_nothing_else(tmp_path: Path) -> Non
     left = {name: subprocess.Popen(["sleep", "60"], env={"MESHRUN_MARK": mark}) for name, mark in marks.items()}
     try:
         wait_until(lambda: all(list(procs.find_marked(mark[4:])) for mark in marks.values()), "no mark")
-        home.sweep(str(tmp_path))
+        home.sweep(beside(tmp_path))
         assert left["dead"].wait(LIMIT_S) == -signal.SIGKILL and left["held"].poll() is None
         assert not dead.exists() and all(folder.exists() for folder in (ours, held, *others))
     finally:
@@ -340,7 +345,7 @@ def test_a_sweep_takes_what_nobody_holds_and_nothing_else(tmp_path: Path) -> Non
 def test_a_sweep_leaves_a_shared_file_system_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [make_old(tmp_path, TOKEN + digit) for digit in "12"]
     monkeypatch.setattr(home, "read_file_system", lambda path: "nfs4")
-    home.sweep(str(tmp_path))
+    home.sweep(beside(tmp_path))
     assert all(folder.exists() for folder in folders)
 
 
@@ -349,7 +354,7 @@ def test_a_sweep_leaves_other_users_alone(tmp_path: Path) -> None:
     folders = [make_old(tmp_path, TOKEN + digit) for digit in "12"]
     for folder in folders:
         os.chown(folder, NOBODY, NOBODY)
-    home.sweep(str(tmp_path))
+    home.sweep(beside(tmp_path))
     assert all(folder.exists() for folder in folders)
 
 
@@ -363,7 +368,7 @@ def test_a_sweep_ends_the_group_that_a_directory_names_and_no_other(tmp_path: Pa
     members = [subprocess.Popen(["sleep", "60"]) for _ in paths]
     for member, path in zip(members, paths, strict=True):
         Path(f"{path}/cgroup.procs").write_text(str(member.pid))
-    home.sweep(str(tmp_path))
+    home.sweep(beside(tmp_path))
     assert members[0].wait(LIMIT_S) == -signal.SIGKILL and members[1].poll() is None
     assert not os.path.exists(paths[0])
     members[1].kill()
