@@ -37,7 +37,7 @@ def can_make_groups() -> bool:
     return os.getuid() == 0
 
 
-needs_groups = pytest.mark.skipif(not can_make_groups(), reason="needs root and a cgroup2 that may be written")
+needs_groups = pytest.mark.skipif(not can_make_groups(), reason="needs a cgroup2 that root may write")
 
 
 def wait_until(check: object, what: str) -> None:
@@ -273,7 +273,7 @@ def test_counters_and_limits_are_those_of_the_nearest_group_that_has_them(tmp_pa
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
-@pytest.mark.skipif(os.getuid() != 0 or not (FREEZER / "tasks").exists(), reason="needs root and the old freezer")
+@pytest.mark.skipif(os.getuid() != 0 or not (FREEZER / "tasks").exists(), reason="needs the freezer of cgroup v1")
 def test_one_that_cannot_be_ended_is_named_and_not_waited_for(tmp_path: Path) -> None:
     """Frozen by cgroup v1 a process is in state D and deaf to SIGKILL until it is thawed."""
     driver, frozen = Driver(tmp_path), FREEZER / f"meshrun-test-{os.getpid()}"
