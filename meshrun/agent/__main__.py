@@ -1,44 +1,61 @@
 """Owns: the first moments of an agent: the line is taken over, the guard is set, then the loop runs.
 Must not: import more than the guard needs before the fork; the guard's memory is paid for as long as the run lasts.
-Called by: the boot code on every node (`main(tmp, bundle)`); `python -m meshrun.agent` from a checkout."""
+Called by: the boot code on every node (`main(bundle, ...)`); `python -m meshrun.agent` from a checkout."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from meshrun.agent import guard, kernel
+from meshrun.agent import group, guard, kernel
+
+if TYPE_CHECKING:
+    from meshrun.agent.home import Home
 
 _LINE_FD = 200  # out of the way of whatever a worker may find at 3, 4, ...
 
 
-def main(tmp: str, bundle: str) -> NoReturn:
-    """Serve the launcher on descriptors 0 and 1. `tmp`: private directory, removed at the end; `bundle`: our zip."""
+def main(bundle: str, watcher: int = 0, stands: int = -1) -> NoReturn:
+    """Serve the launcher on descriptors 0 and 1. `bundle`: our zip, or the folder of a checkout.
+
+    `watcher`: a child that ends us if we are stopped before there are two of us who look after each other; it leaves
+    when it hears something on `stands`. Only now is anything made that one of us has to remove."""
     token = os.urandom(8).hex()
     kernel.adopt_orphans()
     us = os.getpid()
     gc.freeze()  # collections in the agent leave the pages that it shares with the guard alone
     agent = os.fork()
     if agent:
-        guard.stand_guard(agent, tmp, token)
-    _run_agent(us, tmp, bundle, token)
+        if watcher:
+            os.kill(watcher, signal.SIGKILL)  # it may be stopped itself; `wait` knows it as any orphan
+        guard.stand_guard(agent, token)
+    if watcher:
+        with contextlib.suppress(OSError):  # the guard may have ended it already
+            os.write(stands, b".")
+        os.close(stands)
+    _run_agent(us, bundle, token)
 
 
-def _run_agent(parent: int, tmp: str, bundle: str, token: str) -> NoReturn:
+def _run_agent(parent: int, bundle: str, token: str) -> NoReturn:
     status = 125
     try:
+        # Held back until the loop has its handlers: what comes before would end us with the directory made.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*guard.FORWARDED, signal.SIGCONT))
         kernel.adopt_orphans()
-        kernel.follow_parent(signal.SIGTERM)
+        kernel.follow_parent(signal.SIGCONT)  # the one signal that a stopped process hears
         if os.getppid() != parent:
             os._exit(status)
         os.setsid()
-        reading, writing = _take_over_line(tmp)
+        home = _make_home(token, bundle)
+        reading, writing = _take_over_line(home.path)
+        membership = group.Membership(home.group)
         from meshrun.agent.loop import Agent
 
-        Agent(tmp, bundle, token, reading, writing).run()
+        Agent(home, membership, token, parent, reading, writing).run()
         status = 0
     except BaseException:  # the one place where an agent's own failure becomes words: the guard passes them on
         sys.excepthook(*sys.exc_info())
@@ -47,6 +64,16 @@ def _run_agent(parent: int, tmp: str, bundle: str, token: str) -> NoReturn:
         if os.getppid() == parent:
             os.kill(parent, signal.SIGCONT)  # a stopped guard would see neither our end nor its own, and stay for good
         os._exit(status)
+
+
+def _make_home(token: str, bundle: str) -> Home:
+    from meshrun.agent import home
+
+    try:
+        return home.make(token, bundle)
+    except home.NoPlaceError as error:
+        os.write(2, f"meshrun-boot: no-tmp {error}\n".encode("utf-8", "backslashreplace"))  # launch.boot.explain
+        os._exit(125)
 
 
 def _take_over_line(tmp: str) -> tuple[int, int]:
@@ -70,10 +97,7 @@ def _take_over_line(tmp: str) -> tuple[int, int]:
 
 
 def _main_from_checkout() -> NoReturn:
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    tmp = f"{os.environ.get('TMPDIR', '/tmp')}/meshrun-agent-{os.urandom(8).hex()}"
-    os.mkdir(tmp, 0o700)
-    main(tmp, root)
+    main(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
 if __name__ == "__main__":

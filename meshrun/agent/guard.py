@@ -9,26 +9,38 @@ import signal
 import time
 from typing import NoReturn
 
-from meshrun.agent import procs
+from meshrun.agent import group, procs, remains
 
 _SWEEP_S = 3.0
+_EMPTY_S = 0.5
 _SAID_BYTES = 8192
 _FROZEN_S = 10.0  # as long as the launcher waits for a silent agent
 _LOOK_S = 0.1
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def stand_guard(agent: int, tmp: str, token: str) -> NoReturn:
+def stand_guard(agent: int, token: str) -> NoReturn:
     """Wait for the agent. It is our child and we adopt orphans, so whatever it leaves becomes ours: not even a
     descendant with a new session and an empty environment escapes. Signals are passed on to the agent."""
     for number in FORWARDED:
         signal.signal(number, lambda got, frame: procs.send_signal(agent, got))
     status = _wait_for(agent)
+    home, path = remains.find_home(token), group.find(token)
     if status != 0:
-        _end_everything(token)
-        _repeat_last_words(tmp)
-    procs.remove_tree(tmp)
+        remains.end_everything(token, path, os.getpid(), _SWEEP_S)
+        _repeat_last_words(home)
+    else:
+        _remove_group(path)
+    if home:
+        procs.remove_tree(home)
     os._exit(0 if status == 0 else 125)
+
+
+def _remove_group(path: str) -> None:
+    """The agent was in it to its end, and what it ended may need a moment more to be gone for the kernel."""
+    end = time.monotonic() + _EMPTY_S
+    while not remains.remove_group(path) and time.monotonic() < end:
+        time.sleep(_LOOK_S / 20)
 
 
 def _wait_for(agent: int) -> int:
@@ -56,31 +68,10 @@ def _wait_for_frozen(agent: int) -> int | None:
         time.sleep(_LOOK_S)
 
 
-def _end_everything(token: str) -> None:
-    """SIGKILL until a whole pass finds nothing, or what is left does not react."""
-    end = time.monotonic() + _SWEEP_S
-    while time.monotonic() < end:
-        _reap()
-        left = procs.find_descendants(os.getpid()) + list(procs.find_marked(token))
-        if not left:
-            return
-        for process in left:
-            procs.send_signal(process.pid, signal.SIGKILL)
-        time.sleep(0.005)
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def _repeat_last_words(tmp: str) -> None:
+def _repeat_last_words(home: str) -> None:
     """A traceback of the agent goes to our stderr, which the launcher shows as the reason."""
     try:
-        with open(f"{tmp}/agent.err", "rb") as file:
+        with open(f"{home}/agent.err", "rb") as file:
             os.write(2, file.read()[-_SAID_BYTES:])
     except OSError:
         pass

@@ -14,6 +14,8 @@ from meshrun import wire
 from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
 from meshrun.agent import events as ev
 from meshrun.agent.accelerators import find_mask_name
+from meshrun.agent.group import Membership
+from meshrun.agent.home import Home, sweep
 from meshrun.agent.line import Line
 from meshrun.agent.oom import OomWatch
 from meshrun.agent.progress import Progress
@@ -29,7 +31,7 @@ from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
 from meshrun.wire import Brief, ForkStore, Order, Start, Trouble
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGCONT)
 _DEPART_S = 1.0  # for the last messages to leave
 _MIN_EXIT_BOUND_S = 1.0
 
@@ -37,8 +39,10 @@ _MIN_EXIT_BOUND_S = 1.0
 class Agent:
     """One node's agent, from its marker to its last message."""
 
-    def __init__(self, tmp: str, bundle: str, token: str, reading: int, writing: int) -> None:
-        self._tmp, self._token = tmp, token
+    def __init__(self, home: Home, membership: Membership, token: str, guard: int, reading: int, writing: int) -> None:
+        self._home, self._tmp, self._token, self._guard = home, home.path, token, guard
+        tmp, bundle = home.path, home.bundle
+        self._membership = membership
         self._reactor = Reactor()
         self._reactor.watch_signals(_SIGNALS, self._got_signals)
         self._line = Line(self._reactor, reading, writing, tmp)
@@ -48,8 +52,8 @@ class Agent:
         self._server = ForkServer(self._reactor, self._post, bundle, tmp)
         self._store = StoreHolder(self._reactor, self._post, bundle, tmp)
         self._workers = Workers(self._reactor, self._line, self._post, bundle, tmp)
-        self._trees = Trees(token)
-        self._oom = OomWatch()
+        self._trees = Trees(token, membership)
+        self._oom: OomWatch | None = None
         self._offer: reach.Offer | None = None
         self._login = {to_text(name): to_text(value) for name, value in os.environb.items()}
         self._base: dict[str, str] = {}
@@ -58,6 +62,8 @@ class Agent:
 
     def run(self) -> None:
         """Serve until everything is gone and the last message has left."""
+        self._line.flush()
+        sweep(self._home)  # while the launcher takes in that we are here
         while True:
             self._work_off()
             self._line.flush()
@@ -93,12 +99,16 @@ class Agent:
         self._base = variables.make_base(self._login, brief)
         self._mark = f"{brief.run_id}.{self._token}"
         self._line.open_window(brief.window_bytes)
+        self._membership.wait()  # whatever is started from now on is in the group
+        self._oom = OomWatch()
         return brief
 
     def _got_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
             self._reap()
-        for number in numbers - {signal.SIGCHLD}:
+        if signal.SIGCONT in numbers and os.getppid() != self._guard:
+            self._post(ev.Signalled(signal.SIGTERM))  # without it nobody would end what we leave
+        for number in numbers - {signal.SIGCHLD, signal.SIGCONT}:
             self._post(ev.Signalled(number))
 
     def _reap(self) -> None:
@@ -110,7 +120,7 @@ class Agent:
             if pid == self._server.pid:
                 self._server.ended(f"signal {number}" if number else f"exit code {code}")
             self._store.reaped(pid)
-            oom = self._oom.judge(pid) if number == signal.SIGKILL else ""
+            oom = self._oom.judge(pid) if self._oom and number == signal.SIGKILL else ""
             self._post(ev.Reaped(pid, code, number, oom, self._reactor.now()))
 
     # ---- actions ----
@@ -129,7 +139,7 @@ class Agent:
         raised = None if action.recorded else error_file.read(self._tmp, exited)
         if raised is not None:
             self._send(ev.Send(raised, action.at))
-        where = self._oom.describe() if exited.oom == "yes" else ""
+        where = self._oom.describe() if self._oom and exited.oom == "yes" else ""
         self._send(ev.Send(replace(exited, said=said, oom_where=where), action.at))
 
     def _start_server(self, action: ev.StartServer) -> None:
@@ -249,6 +259,8 @@ class Agent:
 
     def _depart(self, action: ev.Depart) -> None:
         self._workers.close()
+        if os.getppid() != self._guard:
+            self._membership.leave()
         procs.remove_tree(self._tmp)
         if action.bye is not None and self._line.open:
             self._line.send_last(action.bye)

@@ -45,7 +45,7 @@ class OomWatch:
 
     def _find_files(self) -> tuple[str, ...]:
         """The counter files of our cgroup, v2 and v1."""
-        files = [f"{find_cgroup(self._root)}/memory.events"]
+        files = [f"{find_cgroup('memory.events', self._root)}/memory.events"]
         for line in _read(f"{self._root}/proc/self/cgroup").splitlines():
             _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
             if "memory" in controllers.split(","):
@@ -91,7 +91,7 @@ class OomWatch:
     def _list_limits(self) -> Iterator[tuple[str, str, str, str]]:
         """Folder, file of the limit, and where it is counted that it was met, from our cgroup outwards; v2, then v1."""
         mount = f"{self._root}/sys/fs/cgroup"
-        for folder in _outwards(find_cgroup(self._root), mount):
+        for folder in _outwards(find_cgroup("memory.max", self._root), mount):
             yield folder, "memory.max", "memory.events", "oom"
         for path in self._files[1:]:
             for folder in _outwards(path.rpartition("/")[0], f"{mount}/memory"):

@@ -102,7 +102,7 @@ def _read(path: str) -> str:
 def count_cores() -> int:
     """Cores that this process may use: its affinity, and a container's quota if that is less."""
     cores = len(os.sched_getaffinity(0))
-    quota, _, period = _read(f"{find_cgroup()}/cpu.max").strip().partition(" ")
+    quota, _, period = _read(f"{find_cgroup('cpu.max')}/cpu.max").strip().partition(" ")
     if quota.isdecimal() and period.isdecimal() and int(period):
         cores = min(cores, max(1, int(quota) // int(period)))
     return cores
@@ -112,14 +112,18 @@ def read_memory() -> int:
     """Bytes of memory: the machine's, or the container's limit if that is less."""
     words = _read("/proc/meminfo").split()
     total = int(words[1]) * 1024 if len(words) > 1 else 0
-    limit = _read(f"{find_cgroup()}/memory.max").strip()
+    limit = _read(f"{find_cgroup('memory.max')}/memory.max").strip()
     return min(total, int(limit)) if limit.isdecimal() else total
 
 
-def find_cgroup(root: str = "") -> str:
-    """The folder of our cgroup (v2), "" if there is none; inside a container it is the mount itself."""
+def find_cgroup(file: str, root: str = "") -> str:
+    """The folder of the nearest cgroup (v2) around us that has this file, "" if there is none. The run's own group has
+    no controller, so what counts and limits is around it; inside a container it is the mount itself."""
     for line in _read(f"{root}/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
-            own = f"{root}/sys/fs/cgroup{line[3:]}".rstrip("/")
-            return own if os.path.exists(f"{own}/cgroup.controllers") else f"{root}/sys/fs/cgroup"
+            mount = f"{root}/sys/fs/cgroup"
+            folder = f"{mount}{line[3:]}".rstrip("/")
+            while folder != mount and not os.path.exists(f"{folder}/{file}"):
+                folder = folder.rpartition("/")[0]
+            return folder
     return ""

@@ -1,6 +1,6 @@
 """Owns: what /proc says about processes: descendants, marked processes, and ending them.
 Must not: choose by name, or touch a process that neither descends from the caller nor carries its mark.
-Called by: agent.loop and agent.guard (so: os only, to stay small)."""
+Called by: agent.loop, agent.guard and their neighbours (so: os only, to stay small)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ class Process(NamedTuple):
         return self.state in "ZX"
 
     def __str__(self) -> str:
-        return f"{self.pid} {self.name} {self.state}"
+        words = " (uninterruptible sleep)" if self.state == "D" else ""
+        return f"{self.pid} {self.name} {self.state}{words}"
 
 
-def _read(path: str) -> bytes:
+def read_bytes(path: str) -> bytes:
+    """The content of a file, b"" if it cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -47,9 +49,39 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
+def read_text(path: str) -> str:
+    """The same as text; bytes that are none come back from `os.fsencode`."""
+    return os.fsdecode(read_bytes(path))
+
+
+class Mount(NamedTuple):
+    """One line of /proc/self/mountinfo: which part of a file system is mounted where."""
+
+    part: str
+    place: str
+    kind: str
+
+
+def read_mounts(root: str = "") -> list[Mount]:
+    """What is mounted; of two at one place the later one is seen. `root`: in place of /."""
+    found = []
+    for line in read_text(f"{root}/proc/self/mountinfo").splitlines():
+        head, _, tail = line.partition(" - ")
+        words = head.split(" ")
+        if len(words) > 4:
+            found.append(Mount(_unescape(words[3]), _unescape(words[4]), tail.partition(" ")[0]))
+    return found
+
+
+def _unescape(text: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, char)
+    return text
+
+
 def read_process(pid: int) -> Process | None:
     """The process, or None if there is none. The name may hold blanks and parentheses."""
-    text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
+    text = read_bytes(f"/proc/{pid}/stat").decode("utf-8", "replace")
     head, _, rest = text.rpartition(") ")
     if not rest:
         return None
@@ -59,7 +91,7 @@ def read_process(pid: int) -> Process | None:
 
 def read_cpu_ticks(pid: int) -> int:
     """Processor time in clock ticks of a process and of its children that have ended; 0 if there is none."""
-    rest = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(b" ", 15)
+    rest = read_bytes(f"/proc/{pid}/stat").rpartition(b") ")[2].split(b" ", 15)
     return sum(map(int, rest[11:15])) if len(rest) > 15 else 0
 
 
@@ -77,7 +109,7 @@ def read_children(pid: int) -> list[int] | None:
         return found
     for task in tasks:
         path = f"/proc/{pid}/task/{task}/children"
-        text = _read(path)
+        text = read_bytes(path)
         if not text and not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return None
         found += map(int, text.split())
@@ -110,12 +142,12 @@ def find_descendants(root: int, without: Collection[int] = ()) -> list[Process]:
 
 def read_status(pid: int) -> str:
     """/proc/PID/status, "" if there is no such process."""
-    return _read(f"/proc/{pid}/status").decode("utf-8", "replace")
+    return read_bytes(f"/proc/{pid}/status").decode("utf-8", "replace")
 
 
 def read_environ(pid: int) -> list[bytes]:
     """The environment that `pid` was started with, as far as we may read it."""
-    return _read(f"/proc/{pid}/environ").split(b"\0")
+    return read_bytes(f"/proc/{pid}/environ").split(b"\0")
 
 
 def find_marked(token: str) -> Iterator[Process]:

@@ -1,5 +1,5 @@
-"""Owns: signalling what workers leave behind: by descent from the agent, and at the very end by the run's mark.
-Must not: signal a process that is neither; or send SIGTERM twice to one.
+"""Owns: signalling what workers leave behind: by descent from the agent, by the run's group, at the end by its mark.
+Must not: signal a process that is none of these; or send SIGTERM twice to one.
 Called by: agent.loop."""
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ import os
 import signal
 from collections.abc import Collection
 
-from meshrun.agent import procs
+from meshrun.agent import group, procs
+from meshrun.agent.group import Membership
 from meshrun.agent.procs import Process
 
 
 class Trees:
     """`keep` in the methods: live processes of ours whose subtrees are not meant."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, token: str, membership: Membership) -> None:
+        self._token, self._membership = token, membership
         self._told: set[int] = set()  # processes that got SIGTERM
         self._told_groups: set[int] = set()
 
@@ -56,11 +57,15 @@ class Trees:
         return tuple(str(process) for process in self._find(keep, marked))
 
     def _find(self, keep: Collection[int], marked: bool) -> list[Process]:
-        found = procs.find_descendants(os.getpid(), keep)
+        me = os.getpid()
+        found = {process.pid: process for process in procs.find_descendants(me, keep)}
+        # Members first: what they are then cannot be a kept process's child that was born after we looked at those.
+        members = group.find_members(self._membership.path)
+        kept = {*keep, *(process.pid for pid in keep for process in procs.find_descendants(pid))}
+        found |= {process.pid: process for process in members if process.pid not in kept}
         if marked:
-            known = {process.pid for process in found}
-            found += [process for process in procs.find_marked(self._token) if process.pid not in known]
-        return found
+            found |= {process.pid: process for process in procs.find_marked(self._token)}
+        return list(found.values())
 
     def _send(self, process: Process, number: int) -> None:
         if number == signal.SIGTERM:

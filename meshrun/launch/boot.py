@@ -30,7 +30,12 @@ UNKNOWN_EXIT = -257
 _SAY = "meshrun-boot:"
 _EXIT_BOOT = 125
 
-# Runs under whatever python was found, so its first lines must be valid in every Python.
+_STOPPED_S = 10  # as long as the guard gives a stopped agent
+
+# Runs under whatever python was found, so its first lines must be valid in every Python. Until the guard and the agent
+# stand, nothing on the node has a name: the bundle is a file without one, and whoever is killed leaves nothing. A
+# stopped process cannot see that its launcher has gone, so the first act is a child that does not depend on it. That is
+# in a group of its own: if it is stopped while the boot is killed, the kernel wakes and ends it (an orphaned group).
 _BOOT = f"""\
 import os, sys
 def leave(word, text):
@@ -46,35 +51,54 @@ def read(size):
             os._exit(0)
         data += piece
     return bytes(data)
-def remove(tmp):
-    for step, path in ((os.unlink, tmp + "/bundle.zip"), (os.rmdir, tmp)):
-        try:
-            step(path)
-        except OSError:
-            pass
-def place(data):
+def hold(data):
+    try:
+        held = os.memfd_create("meshrun")
+    except (AttributeError, OSError):
+        held = hold_in_file()
+    view = memoryview(data)
+    while view:
+        view = view[os.write(held, view):]
+    return held
+def hold_in_file():
     tried = []
     for base in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "/var/tmp", os.environ.get("HOME")):
         if not base:
             continue
-        tmp = "%s/meshrun-%d-%s" % (os.path.abspath(base).rstrip("/"), os.getuid(), os.urandom(8).hex())
+        path = "%s/meshrun-%d-%s" % (os.path.abspath(base).rstrip("/"), os.getuid(), os.urandom(8).hex())
         try:
-            os.mkdir(tmp, 0o700)
-            with open(tmp + "/bundle.zip", "xb") as file:
-                file.write(data)
-            return tmp
+            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.unlink(path)
+            return held
         except OSError as error:
             tried.append("%s: %s" % (base, error.strerror))
-            remove(tmp)
     leave("no-tmp", "; ".join(tried))
-tmp = place(read(int(read(12))))
-sys.path.insert(0, tmp + "/bundle.zip")
-try:
-    from meshrun.agent.__main__ import main
-except BaseException:
-    remove(tmp)
-    raise
-sys.exit(main(tmp, tmp + "/bundle.zip"))
+def watch(boot, ended):
+    os.setpgid(0, 0)
+    import select
+    for fd in 0, 1, 2:
+        os.close(fd)
+    stopped = 0
+    while stopped < {_STOPPED_S} and not select.select([ended], [], [], 1)[0]:
+        with open("/proc/%d/stat" % boot) as file:
+            stopped = stopped + 1 if file.read().rpartition(") ")[2][0] == "T" else 0
+    if stopped == {_STOPPED_S}:
+        os.kill(boot, 9)
+    os._exit(0)
+boot = os.getpid()
+ended, stands = os.pipe()
+watcher = os.fork()
+if watcher == 0:
+    os.close(stands)
+    try:
+        watch(boot, ended)
+    finally:
+        os._exit(1)
+os.close(ended)
+bundle = "/proc/self/fd/%d" % hold(read(int(read(12))))
+sys.path.insert(0, bundle)
+from meshrun.agent.__main__ import main
+sys.exit(main(bundle, watcher, stands))
 """
 
 # The shell keeps the line's own descriptors close-on-exec while a block is redirected, so nothing the prelude leaves

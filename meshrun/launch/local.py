@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import socket
 import subprocess
 import threading
+from contextlib import suppress
 from typing import IO
 
 from meshrun.errors import Cause, CauseKind
@@ -34,6 +36,7 @@ class _LocalChannel:
     def __init__(self, node: int, deliver: Deliver, make_start: MakeStart) -> None:
         self._intake = Intake(node, deliver)
         self._outbox = Outbox()
+        self._process: subprocess.Popen[bytes] | None = None
         threading.Thread(target=self._run, args=(make_start,), name=f"local-{node}", daemon=True).start()
 
     def send(self, data: bytes) -> None:
@@ -44,6 +47,14 @@ class _LocalChannel:
         # that it can stop in order without a broken pipe and leaves no zombie.
         self._intake.mute()
         self._outbox.stop()
+        self._end_unborn()
+
+    def _end_unborn(self) -> None:
+        """One that has not greeted has nothing to stop; if it is stopped itself, it would see no end-of-file."""
+        process = self._process
+        if self._intake.muted and not self._intake.opened and process and process.poll() is None:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what its prelude waits for
 
     def _run(self, make_start: MakeStart) -> None:
         try:
@@ -52,6 +63,8 @@ class _LocalChannel:
             cause = Cause(CauseKind.AGENT, f"cannot start a process: {error.strerror}")
             self._intake.deliver(Unreachable(self._intake.node, cause))
             return
+        self._process = process
+        self._end_unborn()  # `close` may have come before there was a process
         assert process.stdin and process.stderr
         stdin = process.stdin
         self._outbox.start(make_start(), lambda data: write_all(stdin, data), stdin.close, f"{process.pid}-out")

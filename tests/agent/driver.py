@@ -17,7 +17,7 @@ from meshrun import wire
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = Path(__file__).with_name("stand_in_worker.py")
-BOOT = "import sys; sys.path.insert(0, sys.argv[2]); from meshrun.agent.__main__ import main; main(*sys.argv[1:])"
+BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from meshrun.agent.__main__ import main; main(sys.argv[1])"
 LIMIT_S = 30.0
 
 
@@ -38,17 +38,17 @@ def make_bundle(path: Path) -> Path:
 class Driver:
     """The launcher's end of one agent's line."""
 
-    def __init__(self, folder: Path, env: dict[str, str] | None = None) -> None:
-        self.tmp = folder / "private"
-        self.tmp.mkdir(0o700, parents=True)
-        bundle = make_bundle(self.tmp / "bundle.zip")
-        command = [sys.executable, "-I", "-S", "-c", BOOT, str(self.tmp), str(bundle)]
+    def __init__(self, folder: Path, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()) -> None:
+        self.base = folder / "private"
+        self.base.mkdir(0o700, parents=True, exist_ok=True)
+        bundle = make_bundle(folder / "travelled.zip")
+        command = [*prefix, sys.executable, "-I", "-S", "-c", BOOT, str(bundle)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "TMPDIR": str(self.base), **(env or {})},
             start_new_session=True,
             bufsize=0,
         )
@@ -61,6 +61,11 @@ class Driver:
         self.output: dict[tuple[int, int], bytearray] = {}
         self.acking = True
         self.ended = False
+
+    @property
+    def homes(self) -> list[Path]:
+        """The private directories of agents that were started in this folder."""
+        return list(self.base.iterdir())
 
     def send(self, *messages: Any) -> None:
         for message in messages:

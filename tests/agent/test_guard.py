@@ -4,6 +4,7 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ if sys.argv[3] == "freeze" and sys.argv[4] == "0":
             time.sleep(0.01)
         os.kill(agent, signal.SIGCONT)
         os._exit(0)
-guard.stand_guard(agent, sys.argv[1], "no-such-mark")
+guard.stand_guard(agent, "no-such-mark")
 """
 WAKEUP = """
 import os, signal
@@ -44,14 +45,14 @@ except BlockingIOError:
 
 
 def stand(tmp: Path, frozen_s: float, how: str, status: int) -> int:
-    tmp.mkdir()
+    (tmp / f"meshrun-{os.getuid()}.no-such-mark").mkdir(parents=True)
     argv = [sys.executable, "-c", GUARD, str(tmp), str(frozen_s), how, str(status)]
-    return subprocess.run(argv, timeout=60).returncode
+    return subprocess.run(argv, timeout=60, env={**os.environ, "TMPDIR": str(tmp)}).returncode
 
 
 def test_an_agent_that_stays_frozen_is_ended(tmp_path: Path) -> None:
     assert stand(tmp_path / "tmp", 0.2, "freeze", 1) == 125
-    assert not (tmp_path / "tmp").exists()
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_an_agent_that_goes_on_is_left_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
     yield driver
     driver.close()
     driver.process.wait(LIMIT_S)
-    assert not driver.tmp.exists()
+    assert not driver.homes
 
 
 def is_alive(pid: int) -> bool:
@@ -203,7 +203,7 @@ def test_leave_ends_what_runs_and_says_goodbye_last(driver: Driver, tmp_path: Pa
     pids = read_pids(tmp_path, *MEMBERS)
     driver.send(wire.Leave(1, {}, ""))
     assert driver.expect(wire.Bye).left == ()
-    assert not any(map(is_alive, pids)) and not driver.tmp.exists()
+    assert not any(map(is_alive, pids)) and not driver.homes
     driver.read_to_end()
     assert isinstance(driver.seen[-1], wire.Bye) and driver.process.wait(LIMIT_S) == 0
 
@@ -229,7 +229,7 @@ def test_however_the_agent_ends_nothing_is_left_and_the_neighbour_lives(tmp_path
         driver.process.wait(LIMIT_S)
         assert neighbour.poll() is None
         until = time.monotonic() + LIMIT_S
-        while driver.tmp.exists():
+        while driver.homes:
             assert time.monotonic() < until
             time.sleep(0.01)
     finally:
@@ -275,4 +275,4 @@ def test_a_crash_of_the_agent_is_told_on_stderr(tmp_path: Path) -> None:
     driver.send(broken, wire.Start(0, "127.0.0.1", 1))
     driver.read_to_end()
     assert "Traceback" in driver.errors() and driver.process.wait(LIMIT_S) == 125
-    assert not is_alive(agent) and not driver.tmp.exists()
+    assert not is_alive(agent) and not driver.homes

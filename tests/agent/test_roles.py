@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     for driver in made:
         driver.close()
         driver.process.wait(LIMIT_S)
-        assert not driver.tmp.exists()
+        assert not driver.homes
 
 
 def script(folder: Path, what: str, **changes: Any) -> wire.Brief:

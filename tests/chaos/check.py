@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.chaos import worker
 from tests.chaos.expect import EARLY, GRACE_S, SILENCE_S, Expected, unharmed
+from tests.chaos.processes import list_groups
 from tests.chaos.trials import Layout, Moment, Target
 from tests.e2e.command import ROOT
 
@@ -76,18 +77,20 @@ def _check_codes(run: Run, expected: Expected) -> list[str]:
 
 
 def _check_left(run: Run) -> list[str]:
-    """No process and no directory, after the time in which each agent ends what it has on its own."""
+    """No process, no directory and no control group, after the time in which each agent ends what it has on its own."""
     silent = run.trial.fault.target in (Target.LINK, Target.HOST) or run.trial.fault.how == "STOP"
     deadline = time.monotonic() + 4.0 + 2 * GRACE_S + (SILENCE_S if silent else 0.0)
     crashed = run.trial.fault.target is Target.HOST and run.hit and run.cluster
     gone = run.cluster.path(run.trial.node, "/tmp") if crashed and run.cluster else None
     while True:
         dirs = [path for path in run.dirs() - run.before_dirs if path.parent != gone]
-        left = run.everywhere()
-        if not (dirs or left) or time.monotonic() > deadline:
+        left, groups = run.everywhere(), [] if gone else list_groups(run.marks)
+        if not (dirs or left or groups) or time.monotonic() > deadline:
             break
         time.sleep(0.03)
-    return [f"left: pid {p.pid} {p.state} {p.command[:90]!r}" for p in left] + [f"left: {path}" for path in dirs]
+    return [f"left: pid {p.pid} {p.state} {p.command[:90]!r}" for p in left] + [
+        f"left: {path}" for path in [*dirs, *groups]
+    ]
 
 
 def _check_stderr(run: Run, expected: Expected) -> list[str]:

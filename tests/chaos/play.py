@@ -275,6 +275,9 @@ def _resume(run: Run) -> None:
     run.stuck += [f"left beside a stopped launcher: {p.command[:80]} ({p.state})" for p in left]
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGCONT)
+    for launcher in run.launchers:  # `nsenter` stops itself when its child is stopped
+        with contextlib.suppress(OSError):
+            os.kill(launcher.pid, signal.SIGCONT)
 
 
 def _await_end(run: Run, within_s: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from meshrun.agent.group import find_parent, make_name
 from tests.chaos.trials import Target
 from tests.cluster import NamespaceCluster, Process
 from tests.cluster_parts import list_processes
@@ -47,6 +48,13 @@ def list_marked(marks: frozenset[str]) -> list[Process]:
 
 def collect_marks(processes: Iterable[Process]) -> frozenset[str]:
     return frozenset(entry for p in processes for entry in read_environ(p.pid) if entry.startswith("MESHRUN_MARK="))
+
+
+def list_groups(marks: frozenset[str]) -> list[Path]:
+    """The control groups of the runs with these marks, where this machine lets an agent make one."""
+    parent = find_parent()
+    paths = [Path(parent, make_name(mark.rpartition(".")[2])) for mark in marks if parent]
+    return [path for path in paths if path.exists()]
 
 
 def find(processes: list[Process], target: Target) -> int:

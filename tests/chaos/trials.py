@@ -100,7 +100,7 @@ MOMENTS: dict[Target, tuple[Moment, ...]] = {
     Target.WORKER: (Moment.SPAWNED, Moment.RUNNING, Moment.GRACE, Moment.EXITING),
     Target.CHILD: (Moment.RUNNING, Moment.GRACE, Moment.EXITING),
     Target.SERVER: _ALL[2:],
-    Target.STORE: _ALL[2:],
+    Target.STORE: _ALL[3:7],  # from its first client to the end of the attempt
     Target.AGENT: _ALL[1:],
     Target.GUARD: _ALL[1:],
     Target.SESSION: _ALL[1:],

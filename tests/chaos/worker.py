@@ -4,6 +4,7 @@ Called by: tests/chaos/play.py, which copies it into the trial's directory; `TEX
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ while [ ! -e "$CHAOS_DIR/finish" ]; do sleep 0.05; done
 def main() -> None:
     if os.environ["STUBBORN"]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _client = connect()
     rank, attempt = os.environ["RANK"], int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     root = Path(os.environ["CHAOS_DIR"])
     here = root / "ready" / f"{attempt}.{rank}"
@@ -41,6 +43,14 @@ def main() -> None:
     while not (root / "finish").exists():
         time.sleep(0.05)
     time.sleep(0.4 if rank != "0" else 0.0)  # somebody is there when the first has left: Moment.EXITING
+
+
+def connect() -> socket.socket | None:
+    """The store's process starts with its first client; what is said there does not matter."""
+    try:
+        return socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 1.0)
+    except OSError:
+        return None  # it was hit
 
 
 def leave_a_child(file: Path) -> None:

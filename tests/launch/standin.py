@@ -19,10 +19,13 @@ from meshrun.launch.sources import read_sources
 # `Stacks` serves as an envelope for text: it is the simplest message with a string in it.
 # Words it knows: "env NAME", "flood N" (N frames of 64 KiB), "exit N", "die", "noise TEXT" (on stderr), else an echo.
 SOURCE = """
-import os, sys, shutil, signal
+import os, sys, shutil, signal, tempfile
 from meshrun import wire
 
-def main(tmp, bundle):
+def main(bundle, watcher, stands):
+    tmp = tempfile.mkdtemp(prefix="meshrun-")
+    os.kill(watcher, signal.SIGKILL)
+    os.waitpid(watcher, 0)
     out = os.dup(1)
     os.dup2(2, 1)
     def say(message):

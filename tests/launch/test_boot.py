@@ -7,8 +7,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshrun import wire
+from meshrun.agent import procs
 from meshrun.errors import CauseKind
+from meshrun.launch import boot
 from meshrun.launch.boot import COMMAND, UNKNOWN_SIGNAL, explain, make_prologue
 from meshrun.launch.channel import Scanner
 from tests.launch.standin import make_standin_bundle, make_start
@@ -140,14 +145,6 @@ def test_a_python_that_is_too_old(tmp_path: Path) -> None:
     assert _start(make_start(str(old))()).cause.kind is CauseKind.PYTHON_TOO_OLD
 
 
-def test_the_private_directory(tmp_path: Path) -> None:
-    ended = _start(make_start(sys.executable)(), TMPDIR=str(tmp_path))
-    assert ended.messages[0].text.split()[2].startswith(f"{tmp_path}/meshrun-{os.getuid()}-")
-    elsewhere = _start(make_start(sys.executable)(), TMPDIR=str(tmp_path / "nope"))
-    assert elsewhere.messages[0].text.split()[2].startswith("/tmp/meshrun-")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_start_that_is_cut_off_leaves_nothing(tmp_path: Path) -> None:
     start = make_start(sys.executable)()
     for size in (10, 300, len(start) - 1):
@@ -195,3 +192,90 @@ def test_explain_shows_the_last_lines_only() -> None:
 def test_the_bundle_stays_small() -> None:
     assert len(make_prologue(["python"], "", b"")) < 4000
     assert len(make_standin_bundle()) < 100_000
+
+
+# ---- killed or stopped before an agent stands ----
+
+
+def _begin(tmp_path: Path, start: bytes, **env: str) -> subprocess.Popen[bytes]:
+    """A start in a session of its own, with the first bytes of what it is to read."""
+    whole = {**os.environ, "TMPDIR": str(tmp_path), **env}
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", COMMAND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=whole,
+        start_new_session=True,
+    )
+    assert process.stdin
+    process.stdin.write(start)
+    process.stdin.flush()
+    return process
+
+
+def _wait_for_watcher(boot: int) -> int:
+    """The child of a start that reads its bundle; it is in a group of its own once it watches."""
+    found = 0
+    while not (found and os.getpgid(found) == found):
+        children = procs.read_children(boot)
+        found = children[0] if children else 0
+    return found
+
+
+def _wait_until(check: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30.0
+    while not check():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _is_gone(pid: int) -> bool:
+    process = procs.read_process(pid)
+    return process is None or process.dead
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_start_that_is_killed_leaves_nothing(tmp_path: Path, stopped: bool) -> None:
+    """Also its watcher goes if that is stopped itself."""
+    process = _begin(tmp_path, make_start(sys.executable)()[:-1])
+    watcher = _wait_for_watcher(process.pid)
+    if stopped:
+        os.kill(watcher, signal.SIGSTOP)
+        _wait_until(lambda: (found := procs.read_process(watcher)) is not None and found.state == "T")
+    process.kill()
+    process.communicate()
+    _wait_until(lambda: _is_gone(watcher))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "_BOOT", boot._BOOT.replace("== 10", "== 1").replace("stopped < 10", "stopped < 1"))
+    process = _begin(tmp_path, make_start(sys.executable)()[:-1])
+    _wait_for_watcher(process.pid)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert process.wait(30) == -signal.SIGKILL and list(tmp_path.iterdir()) == []
+    process.communicate()
+
+
+def test_a_start_that_is_slow_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped for less than the limit; the bundle comes after that."""
+    start = make_start(sys.executable)()
+    process = _begin(tmp_path, start[:-1])
+    watcher = _wait_for_watcher(process.pid)
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGCONT)
+    out, _ = process.communicate(start[-1:])
+    assert wire.MARKER in out and process.returncode == 0 and _is_gone(watcher)
+
+
+def test_a_python_that_cannot_make_a_file_in_memory(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S -c "import os; del os.memfd_create; $4"\n')
+    old.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    start = make_start(str(old))()
+    process = _begin(tmp_path / "tmp", start[:-1])
+    _wait_for_watcher(process.pid)
+    out, _ = process.communicate(start[-1:])
+    assert wire.MARKER in out and list((tmp_path / "tmp").iterdir()) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from meshrun import wire
+from meshrun.agent import procs
 from meshrun.errors import CauseKind
 from meshrun.launch.channel import Closed, Received
 from meshrun.launch.local import is_this_machine, open_local
@@ -33,8 +34,7 @@ def _line(**kwargs: str) -> Line:
 def test_a_conversation() -> None:
     line = _line()
     tmp = Path(line.start().split()[2])
-    assert line.ask("hey") == "hey" and (tmp / "bundle.zip").exists()
-    assert tmp.stat().st_mode & 0o777 == 0o700
+    assert line.ask("hey") == "hey" and tmp.exists()
     line.fleet.send(0, wire.Stacks(0, "exit 3"))
     closed = line.until(Closed)
     assert closed.reason == "the agent ended (exit code 3)" and closed.noise == ""
@@ -47,6 +47,23 @@ def test_what_was_queued_before_closing_still_arrives(tmp_path: Path) -> None:
     line.fleet.close_all()
     wait_until(lambda: not list(tmp_path.iterdir()), "the agent's end")
     assert line.quiet()
+
+
+def test_one_that_is_stopped_before_it_greets_is_ended_with_the_line() -> None:
+    """Also what its prelude waits for."""
+
+    def find() -> list[procs.Process]:
+        return [process for process in procs.find_descendants(os.getpid()) if process.name == "sleep"]
+
+    line = _line(prelude="sleep 1000")
+    line.fleet.open(0)
+    wait_until(lambda: len(find()) == 1, "the prelude")
+    (child,) = find()
+    pid = child.parent
+    os.kill(pid, signal.SIGSTOP)
+    line.fleet.close_all()
+    wait_until(lambda: procs.read_process(pid) is None, "its end")
+    wait_until(lambda: procs.read_process(child.pid) is None, "the end of its prelude")
 
 
 def test_a_large_message_each_way() -> None:
