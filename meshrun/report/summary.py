@@ -87,7 +87,7 @@ def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
         "node_rank": failure.node_rank,
         "host": worker.host if worker else None,
         "local_rank": worker.local_rank if worker else None,
-        "device": worker.device if worker else None,
+        "device": worker.device if worker and failure.device != "cpu" else None,
         "coords": dict(worker.coords) if worker else {},
         "kind": failure.kind,
         "exit_code": failure.exit_code,
@@ -194,7 +194,9 @@ def _render_place(first: Failure, plan: Plan | None) -> list[str]:
     if not worker:
         return [_field("where", f"node {first.node_rank}")]
     coords = ",".join(f"{name}={value}" for name, value in worker.coords)
-    place = f"{worker.host} (node {worker.node_rank}), local rank {worker.local_rank}, device {worker.device}"
+    place = f"{worker.host} (node {worker.node_rank}), local rank {worker.local_rank}"
+    if first.device != "cpu":  # there a slot's number is no device's
+        place += f", device {worker.device}"
     return [*([_field("mesh", coords)] if coords else []), _field("where", place)]
 
 

@@ -163,6 +163,7 @@ class Failure:
     said: str = ""  # of an end without a record: the stack or traceback that stands at the end of its stderr
     cause: str = ""  # in a few words, if it is one that we know
     hint: str = ""
+    device: str = ""  # the kind that its node uses ("cpu", "cuda", ...), if that is known
 
 
 @dataclass(frozen=True, slots=True)
