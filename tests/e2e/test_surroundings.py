@@ -1,0 +1,237 @@
+"""Owns: the whole command on hosts that are odd: a clock that is off, no place for temporary files, full disks, few
+descriptors, few processes; each has a defined end.
+Must not: import torch.
+Called by: pytest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.conftest import MakeCluster
+from tests.e2e.command import Command, Ended, assert_nothing_left, on, run
+
+ENVIRONMENT = "/root/.ssh/environment"  # what sshd gives every session of that host, if it is told to
+
+
+@pytest.fixture(scope="module")
+def pair(make_module_cluster: MakeCluster) -> Cluster:
+    """Two hosts whose sessions take variables from a file there."""
+    made = make_module_cluster(2, needs="namespaces", sshd="PermitUserEnvironment yes\n")
+    for i in range(2):
+        made.run(i, ["mkdir", "-p", "/root/.ssh"], check=True)
+    return made
+
+
+def set_environment(cluster: Cluster, i: int, *lines: str) -> None:
+    cluster.write(i, ENVIRONMENT, "".join(f"{line}\n" for line in lines))
+
+
+def script(where: Path, text: str) -> str:
+    (where / "script.py").write_text(text)
+    return "script.py"
+
+
+# ---- a clock that is hours off ----
+
+LATE = """
+import os, pathlib, sys, time
+ready = pathlib.Path(os.environ["READY_DIR"])
+(ready / os.environ["RANK"]).touch()
+print("hour", int(time.time() // 3600), flush=True)
+while len(list(ready.iterdir())) < 4:
+    time.sleep(0.01)
+if os.environ["RANK"] == sys.argv[1]:
+    raise ValueError("the first")
+if sys.argv[1] != "none":
+    time.sleep(600)
+"""
+
+
+# libfaketime would do, but Debian 12's breaks `clock_nanosleep`, and with it Python's `time.sleep`.
+AHEAD = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int failed = syscall(SYS_clock_gettime, clock, at);
+    if (!failed && clock == CLOCK_REALTIME) at->tv_sec += 5 * 3600;
+    return failed;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+@pytest.fixture
+def skewed(pair: Cluster, tmp_path: Path) -> Iterator[Cluster]:
+    """The second host's clock is five hours ahead, for whatever is started there over ssh."""
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler (apt-get install gcc libc6-dev)")
+    (tmp_path / "ahead.c").write_text(AHEAD)
+    library = tmp_path / "ahead.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "ahead.c"], check=True)
+    set_environment(pair, 1, f"LD_PRELOAD={library}")
+    yield pair
+    set_environment(pair, 1)
+
+
+@pytest.mark.parametrize("failing", ["none", "1", "3"])
+def test_a_clock_that_is_five_hours_off(skewed: Cluster, tmp_path: Path, failing: str) -> None:
+    (tmp_path / "ready").mkdir()
+    began = time.time()
+    env = {"READY_DIR": str(tmp_path / "ready")}
+    exports = ["-x", "READY_DIR", "--no-init", script(tmp_path, LATE), failing]
+    ended = run(tmp_path, *on(skewed, tmp_path, 2), *exports, env=env)
+    assert ended.code == (0 if failing == "none" else 1), ended
+    hours = {int(line.split()[-1]) for line in ended.out.splitlines() if " hour " in line}
+    assert max(hours) - min(hours) in (4, 5, 6), "the clock was not off"
+    first = ended.summary["first_failure"]
+    assert (first and str(first["rank"])) == (None if failing == "none" else failing)
+    events = list(map(json.loads, (ended.run_dir / "events.jsonl").read_text().splitlines()))
+    assert all(began - 1 <= event["t"] <= time.time() + 1 for event in events)
+    ages = [event["age_s"] for event in events if "age_s" in event]
+    assert ages and all(0 <= age < 60 for age in ages)
+    assert_nothing_left(skewed)
+
+
+# ---- no place for temporary files ----
+
+HERE = "import os; print(os.environ['RANK'], 'here')"
+
+
+def assert_all_here(ended: Ended, ranks: int = 2) -> None:
+    assert ended.code == 0, ended
+    assert {line.rpartition("] ")[2] for line in ended.out.splitlines()} == {f"{r} here" for r in range(ranks)}
+
+
+def make_read_only(cluster: Cluster, i: int, *places: str) -> None:
+    """For the directories themselves, not for what is mounted below them."""
+    for place in places:
+        text = f"mount --rbind {place} {place} && mount -o remount,bind,ro {place}"
+        cluster.run(i, ["sh", "-c", text], check=True)
+
+
+def make_writable(cluster: Cluster, i: int, *places: str) -> None:
+    for place in places:
+        cluster.run(i, ["umount", "-l", place], check=True)
+
+
+def make_small(cluster: Cluster, i: int, size: str) -> None:
+    """A place of so many bytes, as TMPDIR of that host."""
+    cluster.run(i, ["sh", "-c", f"mkdir -p /run/small && mount -t tmpfs -o size={size} tmpfs /run/small"], check=True)
+    set_environment(cluster, i, "TMPDIR=/run/small")
+
+
+def test_tmp_that_is_read_only(pair: Cluster, tmp_path: Path) -> None:
+    make_read_only(pair, 1, "/tmp")
+    try:
+        assert_all_here(run(tmp_path, *on(pair, tmp_path, 1), "--no-init", script(tmp_path, HERE)))
+    finally:
+        make_writable(pair, 1, "/tmp")
+    assert_nothing_left(pair)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_tmpdir_that_is_not_there_or_full(pair: Cluster, tmp_path: Path, full: bool) -> None:
+    if full:
+        make_small(pair, 1, "16k")
+    else:
+        set_environment(pair, 1, "TMPDIR=/nowhere/at/all")
+    try:
+        assert_all_here(run(tmp_path, *on(pair, tmp_path, 1), "--no-init", script(tmp_path, HERE)))
+    finally:
+        set_environment(pair, 1)
+        if full:
+            make_writable(pair, 1, "/run/small")
+    assert_nothing_left(pair)
+
+
+def test_no_place_at_all_names_the_host_and_what_to_do(pair: Cluster, tmp_path: Path) -> None:
+    places = ("/tmp", "/dev/shm", "/var/tmp", "/root")
+    pair.run(1, ["mount", "--bind", str(pair.dir), str(pair.dir)], check=True)  # its sshd writes a log there
+    make_read_only(pair, 1, *places)
+    try:
+        ended = run(tmp_path, *on(pair, tmp_path, 1), "--no-init", script(tmp_path, HERE))
+    finally:
+        make_writable(pair, 1, *places)
+    assert ended.code == 125 and ended.out == "", ended
+    (cause,) = ended.summary["causes"]
+    assert cause["host"] == "n1" and "no place for temporary files: /tmp: Read-only file system" in cause["message"]
+    assert "hint: set TMPDIR there" in ended.err
+
+
+# ---- full disks ----
+
+FLOOD = """
+import sys
+line = "x" * 99 + "\\n"
+for _ in range(400000):
+    sys.stdout.write(line)
+print("end")
+"""
+
+
+def test_a_node_whose_disk_is_full_loses_no_output(pair: Cluster, tmp_path: Path) -> None:
+    """40 MB that nobody reads for a while, and room for 1 MB on the node."""
+    make_small(pair, 1, "1m")
+    try:
+        (tmp_path / "hosts").write_text("n1 slots=1\n")
+        argv = [*pair.options, "--hostfile", "hosts", "--no-init", script(tmp_path, FLOOD)]
+        command = Command(tmp_path, *argv)
+        assert command.process.stdout
+        assert command.process.stdout.read(10) == b"[n1:0 dp=0"
+        # Nobody reads on until the node's place is full.
+        until = time.monotonic() + 30
+        while (
+            pair.run(
+                1,
+                ["sh", "-c", "echo > /run/small/probe && cat /dev/zero 2>/dev/null | head -c 70000 > /run/small/probe"],
+            ).returncode
+            == 0
+        ):
+            assert time.monotonic() < until
+        ended = command.end()
+    finally:
+        set_environment(pair, 1)
+        make_writable(pair, 1, "/run/small")
+    assert ended.code == 0, ended.err
+    kept = (ended.run_dir / "rank0.out").read_bytes()
+    assert kept == (b"x" * 99 + b"\n") * 400000 + b"end\n"
+    assert pair.wait_empty(1) == []
+
+
+# ---- few descriptors ----
+
+
+def test_sixteen_ranks_with_256_descriptors(tmp_path: Path) -> None:
+    limit = ("prlimit", "--nofile=256:256")
+    ended = run(tmp_path, "--nproc-per-node", "16", "--no-init", script(tmp_path, HERE), prefix=limit)
+    assert_all_here(ended, 16)
+
+
+def test_too_many_ranks_for_the_descriptors_of_a_node(tmp_path: Path) -> None:
+    limit = ("prlimit", "--nofile=256:256")
+    ended = run(tmp_path, "--nproc-per-node", "100", "--no-init", script(tmp_path, HERE), prefix=limit)
+    print(ended)
+    assert ended.code == 125
