@@ -14,6 +14,7 @@ from meshrun.spec.values import Job
 from meshrun.wire import PROTOCOL, Facts
 
 OLDEST_PYTHON = (3, 10)
+FILES_OF_WORKER, FILES_OF_AGENT = 3, 48
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _NOT_CODE = ("missing", "unreadable")
 _HOST_WORDS = re.compile(r"host|machine|node", re.IGNORECASE)
@@ -30,6 +31,7 @@ def check_facts(job: Job, facts: Mapping[int, Facts]) -> list[tuple[int, Cause]]
         _check_workdir,
         _check_slots,
         _check_backend,
+        _check_files,
         _check_copy,
     )
     first = facts.get(0)
@@ -109,6 +111,15 @@ def _check_backend(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause
         if name:
             message = f"the backend {name} needs {needed_device(name)}, and the workers' device is {here.device}"
             yield Cause(CauseKind.SLOTS, message, "leave out the backend: it is chosen by device")
+
+
+def _check_files(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
+    """An agent has a worker's stdout, stderr and socket open: better said before only some could start."""
+    needed = FILES_OF_WORKER * here.slots + FILES_OF_AGENT
+    if 0 < here.files < needed:
+        message = f"{here.slots} workers need {needed} open files in their agent, and the limit there is {here.files}"
+        hint = f"--prelude 'ulimit -n {2 * needed}' raises it, up to the hard limit; or fewer slots there"
+        yield Cause(CauseKind.SLOTS, message, hint)
 
 
 def _check_copy(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:

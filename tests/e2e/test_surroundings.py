@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, can_make_namespaces
 from tests.conftest import MakeCluster
 from tests.e2e.command import Command, Ended, assert_nothing_left, on, run
 
@@ -186,15 +186,20 @@ def test_no_place_at_all_names_the_host_and_what_to_do(pair: Cluster, tmp_path: 
 FLOOD = """
 import sys
 line = "x" * 99 + "\\n"
-for _ in range(400000):
+for _ in range(1000000):
     sys.stdout.write(line)
 print("end")
 """
 
 
+def free_bytes(cluster: Cluster, i: int, path: str) -> int:
+    answer = cluster.run(i, ["stat", "-f", "-c", "%a %S", path], check=True).stdout.split()
+    return int(answer[0]) * int(answer[1])
+
+
 def test_a_node_whose_disk_is_full_loses_no_output(pair: Cluster, tmp_path: Path) -> None:
-    """40 MB that nobody reads for a while, and room for 1 MB on the node."""
-    make_small(pair, 1, "1m")
+    """100 MB that nobody reads for a while; room for 4 MB on the node's disk and for 64 MB in its agent's memory."""
+    make_small(pair, 1, "4m")
     try:
         (tmp_path / "hosts").write_text("n1 slots=1\n")
         argv = [*pair.options, "--hostfile", "hosts", "--no-init", script(tmp_path, FLOOD)]
@@ -203,13 +208,7 @@ def test_a_node_whose_disk_is_full_loses_no_output(pair: Cluster, tmp_path: Path
         assert command.process.stdout.read(10) == b"[n1:0 dp=0"
         # Nobody reads on until the node's place is full.
         until = time.monotonic() + 30
-        while (
-            pair.run(
-                1,
-                ["sh", "-c", "echo > /run/small/probe && cat /dev/zero 2>/dev/null | head -c 70000 > /run/small/probe"],
-            ).returncode
-            == 0
-        ):
+        while free_bytes(pair, 1, "/run/small") > 300_000:
             assert time.monotonic() < until
         ended = command.end()
     finally:
@@ -217,8 +216,29 @@ def test_a_node_whose_disk_is_full_loses_no_output(pair: Cluster, tmp_path: Path
         make_writable(pair, 1, "/run/small")
     assert ended.code == 0, ended.err
     kept = (ended.run_dir / "rank0.out").read_bytes()
-    assert kept == (b"x" * 99 + b"\n") * 400000 + b"end\n"
+    assert kept == (b"x" * 99 + b"\n") * 1000000 + b"end\n"
     assert pair.wait_empty(1) == []
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=512k tmpfs "$1"
+shift
+exec "$@"
+"""
+
+
+def test_a_launcher_whose_disk_is_full_says_so_once_and_shows_everything(tmp_path: Path) -> None:
+    if not can_make_namespaces():
+        pytest.skip("needs root and namespaces (a small disk)")
+    (tmp_path / "small").mkdir()
+    prefix = ("unshare", "--mount", "sh", "-ec", SMALL_DISK, "sh", str(tmp_path / "small"))
+    where = ("--log-dir", str(tmp_path / "small" / "runs"))
+    ended = run(tmp_path, *where, "--no-init", script(tmp_path, "for i in range(100000): print(i)"), prefix=prefix)
+    assert ended.code == 0, ended.err
+    assert [line.rpartition("] ")[2] for line in ended.out.splitlines()] == [str(i) for i in range(100000)]
+    (warning,) = ended.err.splitlines()
+    assert warning.startswith(f"meshrun: warning: cannot write to the run directory {tmp_path}/small/runs/")
+    assert "No space left on device. The run goes on" in warning
 
 
 # ---- few descriptors ----
@@ -230,8 +250,21 @@ def test_sixteen_ranks_with_256_descriptors(tmp_path: Path) -> None:
     assert_all_here(ended, 16)
 
 
-def test_too_many_ranks_for_the_descriptors_of_a_node(tmp_path: Path) -> None:
+def test_sixty_four_ranks_with_256_descriptors(tmp_path: Path) -> None:
     limit = ("prlimit", "--nofile=256:256")
-    ended = run(tmp_path, "--nproc-per-node", "100", "--no-init", script(tmp_path, HERE), prefix=limit)
-    print(ended)
-    assert ended.code == 125
+    assert_all_here(run(tmp_path, "--nproc-per-node", "64", "--no-init", script(tmp_path, HERE), prefix=limit), 64)
+
+
+def test_more_ranks_than_a_node_has_descriptors_for(pair: Cluster, tmp_path: Path) -> None:
+    """None starts; the prelude of the message's hint is what helps."""
+    (tmp_path / "hosts").write_text("n0 slots=1\nn1 slots=70\n")
+    argv = [*pair.options, "--hostfile", "hosts", "--no-init"]
+    text = script(tmp_path, HERE)
+    ended = run(tmp_path, *argv, "--prelude", "ulimit -S -n 256", text)
+    assert ended.code == 125 and ended.out == "", ended
+    (cause,) = ended.summary["causes"]
+    assert (cause["host"], cause["kind"]) == ("n1", "slots")
+    assert cause["message"] == "70 workers need 258 open files in their agent, and the limit there is 256"
+    assert "hint: --prelude 'ulimit -n 516' raises it" in ended.err
+    assert_all_here(run(tmp_path, *argv, "--prelude", "ulimit -S -n 256; ulimit -S -n 516", text), 71)
+    assert_nothing_left(pair)

@@ -52,6 +52,9 @@ def kinds(changes: dict[str, Any], asked: dict[str, Any], first: dict[str, Any] 
         ({"device": "cuda", "devices": ("0",), "slots": 2}, {}, [CauseKind.SLOTS]),
         ({"device": "cuda", "devices": ("0", "1"), "slots": 2}, {}, []),
         ({"device": "cpu", "devices": (), "slots": 64}, {}, []),
+        ({"files": 256, "slots": 64}, {}, []),
+        ({"files": 256, "slots": 70}, {}, [CauseKind.SLOTS]),
+        ({"files": 0, "slots": 4096}, {}, []),
         ({"python": "3.8", "torch": "2.1", "script_hash": "x"}, {}, ["python_too_old", "torch_version", "script"]),
     ],
 )
