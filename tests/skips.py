@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import can_make_namespaces
 
 # Reasons that stand even on a machine that can make a cluster.
-ALLOWED = ("needs an accelerator", "needs a user that is not root", "needs a memory cgroup")
+ALLOWED = ("needs an accelerator", "needs a user that is not root", "needs a memory cgroup", "needs a pids cgroup")
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -21,10 +21,24 @@ def main(tmp: str, bundle: str) -> NoReturn:
     kernel.adopt_orphans()
     us = os.getpid()
     gc.freeze()  # collections in the agent leave the pages that it shares with the guard alone
-    agent = os.fork()
+    try:
+        agent = os.fork()
+    except OSError as error:
+        _refuse(tmp, error)
     if agent:
         guard.stand_guard(agent, tmp, token)
     _run_agent(us, tmp, bundle, token)
+
+
+def _refuse(tmp: str, error: OSError) -> NoReturn:
+    """There is no process for the agent: take away what the boot code has placed, and say so in its way."""
+    try:
+        os.unlink(f"{tmp}/bundle.zip")
+        os.rmdir(tmp)
+    except OSError:
+        pass
+    os.write(2, f"meshrun-boot: no-process {error.strerror}\n".encode())
+    os._exit(125)
 
 
 def _run_agent(parent: int, tmp: str, bundle: str, token: str) -> NoReturn:

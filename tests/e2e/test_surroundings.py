@@ -6,6 +6,7 @@ Called by: pytest."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -268,3 +269,40 @@ def test_more_ranks_than_a_node_has_descriptors_for(pair: Cluster, tmp_path: Pat
     assert "hint: --prelude 'ulimit -n 516' raises it" in ended.err
     assert_all_here(run(tmp_path, *argv, "--prelude", "ulimit -S -n 256; ulimit -S -n 516", text), 71)
     assert_nothing_left(pair)
+
+
+# ---- no more processes ----
+
+PIDS = Path("/sys/fs/cgroup/pids")  # version 1; in version 2 all limits are in one tree
+
+
+@pytest.fixture
+def few_processes() -> Iterator[Path]:
+    """A cgroup that limits processes and threads."""
+    folder = (PIDS if PIDS.exists() else PIDS.parent) / f"meshrun-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("needs a pids cgroup of our own")
+    try:
+        if not (folder / "pids.max").exists():
+            pytest.skip("needs a pids cgroup of our own")
+        yield folder
+    finally:
+        until = time.monotonic() + 10
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        folder.rmdir()  # fails while a process of the run is in it
+
+
+@pytest.mark.parametrize("most", [3, 6, 7, 8, 10, 12])
+def test_a_kernel_that_gives_no_more_processes(few_processes: Path, tmp_path: Path, most: int) -> None:
+    """From the launcher's first thread to the last of the workers: words, 125, and nothing left."""
+    (few_processes / "pids.max").write_text(str(most))
+    prefix = ("sh", "-c", f'echo $$ > {few_processes}/cgroup.procs; exec "$@"', "sh")
+    (tmp_path / "tmp").mkdir()
+    argv = ["--nproc-per-node", "8", "--no-init", script(tmp_path, HERE)]
+    ended = run(tmp_path, *argv, prefix=prefix, env={"TMPDIR": str(tmp_path / "tmp")})
+    assert ended.code == 125, ended
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert "pids limit" in ended.err and "Traceback" not in ended.err and "bug" not in ended.err, ended.err
