@@ -5,10 +5,10 @@ Called by: watch.stall; its values travel to report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from meshrun.dataclass import asdict, dataclass
 from meshrun.plan.values import Plan
 
 # What every rank must call with tensors of one size; gathers and scatters may be uneven.
