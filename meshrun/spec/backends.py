@@ -29,7 +29,7 @@ def check_backend(text: str, registers: bool, early: bool) -> tuple[str, str] | 
     if not _FORM.match(text.lower()):
         return f"{text[:60]!r} is not a backend", _FORM_HINT
     for name in find_names(text):
-        near = difflib.get_close_matches(name, KNOWN, 1, 0.7)
+        near = difflib.get_close_matches(name[:40], KNOWN, 1, 0.7)
         if name not in KNOWN and not registers and (early or near):
             first = f"did you mean {near[0]}? " if near else f"torch has {' '.join(KNOWN[:6])}; "
             return f"no backend is named {name[:60]}", first + PACKAGE_HINT

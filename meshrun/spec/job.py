@@ -23,7 +23,6 @@ MAX_VARIABLES = 6 * 2**20  # of all, whatever `ulimit -s` says
 HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
 _IPV6 = r"\[?[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?\]?"
 _ADDRESS = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|{_IPV6})\Z")
-_BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*\Z")
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
 
@@ -243,9 +242,6 @@ def _check_words(settings: Settings) -> Iterator[Problem]:
     for name in filter(None, settings["preload"].split(",")):
         if not all(part.isidentifier() for part in name.split(".")):
             yield Problem(f"{name[:60]!r} is not the name of a module", Place("--preload"), hint="a,b.c")
-    if settings["backend"] and not _BACKEND.match(settings["backend"]):
-        hint = "as in gloo, nccl or cpu:gloo,cuda:nccl"
-        yield Problem(f"{settings['backend'][:60]!r} is not a backend", Place("--backend"), hint=hint)
 
 
 def is_loopback(address: str) -> bool:
