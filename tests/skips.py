@@ -13,6 +13,7 @@ ALLOWED = (
     "needs an accelerator",
     "needs a user that is not root",
     "needs a memory cgroup",
+    "needs a pids cgroup",
     "needs a cgroup2",
     "needs the freezer",
 )

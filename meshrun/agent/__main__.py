@@ -28,7 +28,10 @@ def main(bundle: str, watcher: int = 0, stands: int = -1) -> NoReturn:
     kernel.adopt_orphans()
     us = os.getpid()
     gc.freeze()  # collections in the agent leave the pages that it shares with the guard alone
-    agent = os.fork()
+    try:
+        agent = os.fork()
+    except OSError as error:
+        _refuse(watcher, error)
     if agent:
         if watcher:
             os.kill(watcher, signal.SIGKILL)  # it may be stopped itself; `wait` knows it as any orphan
@@ -38,6 +41,14 @@ def main(bundle: str, watcher: int = 0, stands: int = -1) -> NoReturn:
             os.write(stands, b".")
         os.close(stands)
     _run_agent(us, bundle, token)
+
+
+def _refuse(watcher: int, error: OSError) -> NoReturn:
+    """There is no process for the agent: say so in the boot code's way."""
+    if watcher:
+        os.kill(watcher, signal.SIGKILL)
+    os.write(2, f"meshrun-boot: no-process {error.strerror}\n".encode())
+    os._exit(125)
 
 
 def _run_agent(parent: int, bundle: str, token: str) -> NoReturn:

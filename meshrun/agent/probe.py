@@ -5,6 +5,7 @@ Called by: agent.loop, once, when the Brief has come."""
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Mapping
 
@@ -46,7 +47,13 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
         tmp=tmp,
         free_bytes=disk.f_bavail * disk.f_frsize,
         omp_threads=login.get("OMP_NUM_THREADS", ""),
+        files=_count_files(),
     )
+
+
+def _count_files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, soft)  # without a limit it is -1
 
 
 def _find_devices(brief: Brief, base: Mapping[str, str], torch: str) -> Found:

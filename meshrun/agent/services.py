@@ -15,7 +15,7 @@ from meshrun.agent import procs, reach
 from meshrun.agent.events import Event, FromServer, ServerLost, Started, StoreBound, StoreRefused
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
-from meshrun.agent.spawn import start_role
+from meshrun.agent.spawn import explain_refusal, start_role
 from meshrun.wire import Brief, Forked, ForkStore, OpenStore
 
 Deliver = Callable[[Event], None]
@@ -45,7 +45,7 @@ class ForkServer:
             self._link = link
         except OSError as error:
             link.close()
-            self._deliver(ServerLost(error.strerror or str(error)))
+            self._deliver(ServerLost(explain_refusal(error)))
         finally:
             os.close(said)
             link.far.close()

@@ -4,6 +4,7 @@ Called by: agent.loop."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,20 @@ def to_bytes(text: str) -> bytes:
 def to_text(data: bytes) -> str:
     """The opposite of `to_bytes`."""
     return data.decode("utf-8", "surrogateescape")
+
+
+_REMEDIES = {
+    errno.EAGAIN: "no more processes are allowed, see ulimit -u and the container's pids limit",
+    errno.ENOMEM: "there is no memory for another process",
+    errno.EMFILE: "no more open files are allowed, see ulimit -n",
+}
+
+
+def explain_refusal(error: OSError) -> str:
+    """Why the kernel gave no process, pipe or socket, and where to look."""
+    said = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{said} ({remedy})" if remedy else said
 
 
 def start_process(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from meshrun.agent import procs
 from meshrun.agent.reactor import Reactor
+from meshrun.agent.recorder import Question
 from meshrun.wire import STACKS_SIGNAL_OFFSET, Stacks
 
 BOUND_S = 1.0
@@ -28,7 +29,8 @@ def catches_signal(pid: int) -> bool:
 
 
 class StackDump:
-    """One worker's dump: complete when the file has grown and then rested, or after `BOUND_S`."""
+    """One worker's dump: complete when the file has grown and then rested and the recorder's answer is there if there
+    will be one, or after `BOUND_S`."""
 
     def __init__(self, reactor: Reactor, tmp: str, rank: int, pid: int, done: Callable[[Stacks], None]) -> None:
         self._reactor, self._path, self._rank, self._done = reactor, f"{tmp}/stacks{rank}", rank, done
@@ -39,6 +41,7 @@ class StackDump:
             done(Stacks(rank, "(this process has no Python stacks to show yet)"))
             return
         procs.send_signal(pid, NUMBER)
+        self._recorder = Question(tmp, rank)
         self._wait()
 
     def _measure(self) -> int:
@@ -54,12 +57,14 @@ class StackDump:
         size = self._measure()
         self._quiet = self._quiet + 1 if size == self._size and size > self._start else 0
         self._size = size
-        if self._quiet < _QUIET_LOOKS and self._reactor.now() < self._until:
+        if self._recorder.waiting:
+            self._recorder.look()
+        complete = self._quiet >= _QUIET_LOOKS and not self._recorder.waiting
+        if not complete and self._reactor.now() < self._until:
             self._wait()
         else:
-            self._done(
-                Stacks(self._rank, self._read() or "(the process did not answer: it is stopped or in the kernel)")
-            )
+            text = self._read() or "(the process did not answer: it is stopped or in the kernel)"
+            self._done(Stacks(self._rank, text, self._recorder.answer))
 
     def _read(self) -> str:
         try:

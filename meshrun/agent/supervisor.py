@@ -220,9 +220,10 @@ def _started(state: State, event: ev.Started, now: float) -> Step:
 
 
 def _start_failed(state: State, event: ev.StartFailed, now: float) -> Step:
-    state = change_worker(state, event.rank, stage=Stage.ENDED, open=False)
-    state, actions = ending.stop(state, state.grace_s, now)
-    return state, [_trouble(f"rank {event.rank} could not be started: {event.reason}", fatal=True), *actions]
+    told = [_trouble(f"rank {event.rank} could not be started: {event.reason}", fatal=True)]
+    told = told if state.phase is Phase.STARTING else []  # the others fail for the same reason
+    state, actions = ending.stop(change_worker(state, event.rank, stage=Stage.ENDED, open=False), state.grace_s, now)
+    return state, [*told, *actions]
 
 
 def _said(state: State, event: ev.Said, now: float) -> Step:
@@ -336,8 +337,7 @@ _ANY = tuple(Phase)
 _WORKING = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.CLEARING)
 _BETWEEN = (Phase.ASSIGNED, Phase.DRAINED)
 _MESSAGES: dict[type[Any], tuple[tuple[Phase, ...], Callable[[State, Any, float], Step]]] = {
-    Ack: (_ANY, _nothing),
-    Beat: (_ANY, _nothing),
+    **dict.fromkeys((Ack, Beat), (_ANY, _nothing)),
     Brief: ((Phase.WAITING,), _brief),
     Assign: ((Phase.GREETED, *_BETWEEN), _assign),
     TryAddresses: ((Phase.GREETED, *_BETWEEN), _reach),

@@ -15,7 +15,7 @@ from meshrun.agent.line import Line
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
 from meshrun.agent.services import ForkServer
-from meshrun.agent.spawn import start_process, start_role, to_text
+from meshrun.agent.spawn import explain_refusal, start_process, start_role, to_text
 from meshrun.wire import STDERR, STDOUT, Fork, Order
 
 _PIPE_BYTES = 256 * 1024
@@ -128,7 +128,7 @@ class Workers:
             self._pipes[rank] = WorkerPipes(self._reactor, self._line, self._deliver, rank)
             return self._pipes[rank]
         except OSError as error:
-            self._deliver(StartFailed(rank, error.strerror or str(error)))
+            self._deliver(StartFailed(rank, explain_refusal(error)))
             return None
 
     def fork(self, server: ForkServer, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
@@ -171,7 +171,7 @@ class Workers:
             self._deliver(Started(rank, start(pipes, env), self._reactor.now()))
             return pipes
         except OSError as error:
-            self._deliver(StartFailed(rank, error.strerror or str(error)))
+            self._deliver(StartFailed(rank, explain_refusal(error)))
             return None
         finally:
             pipes.close_far_ends()

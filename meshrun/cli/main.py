@@ -4,6 +4,7 @@ Called by: the `meshrun` command and `python -m meshrun`."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return EXIT_PIPE
     except Exception as error:
-        _complain(_render_bug(error))
+        _complain(_render_shortage(error) or _render_bug(error))
         return EXIT_CLUSTER
 
 
@@ -111,6 +112,17 @@ def _render(error: MeshrunError) -> str:
     if len(problems) < 2:
         return f"meshrun: {error}"
     return "\n".join([f"meshrun: {len(problems)} problems", *(str(problem) for problem in problems)])
+
+
+def _render_shortage(error: Exception) -> str:
+    """The words for a limit of this machine that was reached, or "" if it is none."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "meshrun: this process may not open more files\n    hint: raise the limit here: ulimit -n 4096"
+    if number in (errno.EAGAIN, errno.ENOMEM) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        hint = "see ulimit -u, the container's pids limit, and free memory"
+        return f"meshrun: this machine allows no more processes or threads\n    hint: {hint}"
+    return ""
 
 
 def _render_bug(error: Exception) -> str:

@@ -87,7 +87,10 @@ def watch(boot, ended):
     os._exit(0)
 boot = os.getpid()
 ended, stands = os.pipe()
-watcher = os.fork()
+try:
+    watcher = os.fork()
+except OSError as error:
+    leave("no-process", error.strerror)
 if watcher == 0:
     os.close(stands)
     try:
@@ -170,6 +173,9 @@ def explain(noise: str, exit_code: int | None) -> Cause:
     if word == "no-tmp":
         hint = "set TMPDIR there to a directory with some space that this user may write"
         return Cause(CauseKind.AGENT, f"no place for temporary files: {text}", hint)
+    if word == "no-process":
+        hint = "see ulimit -u there, and the container's pids limit"
+        return Cause(CauseKind.AGENT, f"no process can be had there: {text}", hint)
     if exit_code is None:
         return Cause(CauseKind.DROPPED, _join("the connection broke while the agent was starting", rest))
     return Cause(CauseKind.AGENT, _join(f"the agent did not start ({_describe_exit(exit_code)})", rest), _AGENT_HINT)

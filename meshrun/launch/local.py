@@ -67,7 +67,14 @@ class _LocalChannel:
         self._end_unborn()  # `close` may have come before there was a process
         assert process.stdin and process.stderr
         stdin = process.stdin
-        self._outbox.start(make_start(), lambda data: write_all(stdin, data), stdin.close, f"{process.pid}-out")
+        try:
+            self._outbox.start(make_start(), lambda data: write_all(stdin, data), stdin.close, f"{process.pid}-out")
+        except RuntimeError as error:  # no more threads
+            stdin.close()
+            process.wait()
+            cause = Cause(CauseKind.AGENT, f"cannot start a thread: {error}", "see ulimit -u and the pids limit")
+            self._intake.deliver(Unreachable(self._intake.node, cause))
+            return
         reason = read_both(process, lambda data: feed_safely(self._intake, data), self._intake.hear)
         self._finish(process, process.stderr, reason)
 

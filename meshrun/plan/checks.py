@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from meshrun.errors import Cause, CauseKind, Place, Problem
+from meshrun.spec.backends import find_misfit, needed_device
 from meshrun.spec.values import Job
 from meshrun.wire import PROTOCOL, Facts
 
 OLDEST_PYTHON = (3, 10)
+FILES_OF_WORKER, FILES_OF_AGENT = 3, 48
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _NOT_CODE = ("missing", "unreadable")
 _HOST_WORDS = re.compile(r"host|machine|node", re.IGNORECASE)
@@ -28,6 +30,8 @@ def check_facts(job: Job, facts: Mapping[int, Facts]) -> list[tuple[int, Cause]]
         _check_torch,
         _check_workdir,
         _check_slots,
+        _check_backend,
+        _check_files,
         _check_copy,
     )
     first = facts.get(0)
@@ -96,6 +100,26 @@ def _check_slots(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
         message = f"{here.slots} workers are wanted, but {len(here.devices)} accelerators are visible{mask}"
         few = f"ask for {len(here.devices)} there (slots=, --nproc-per-node), or " if here.devices else ""
         yield Cause(CauseKind.SLOTS, message, f"{few}--device cpu runs on the processor")
+
+
+def _check_backend(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
+    """A backend without its device: torch would say so in every worker. Only where meshrun's own call asks for it."""
+    if not needs_torch(job):
+        return
+    for text in dict.fromkeys([job.backend, *(name for _, name in (job.mesh.backend if job.mesh else ()))]):
+        name = find_misfit(text, here.device)
+        if name:
+            message = f"the backend {name} needs {needed_device(name)}, and the workers' device is {here.device}"
+            yield Cause(CauseKind.SLOTS, message, "leave out the backend: it is chosen by device")
+
+
+def _check_files(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
+    """An agent has a worker's stdout, stderr and socket open: better said before only some could start."""
+    needed = FILES_OF_WORKER * here.slots + FILES_OF_AGENT
+    if 0 < here.files < needed:
+        message = f"{here.slots} workers need {needed} open files in their agent, and the limit there is {here.files}"
+        hint = f"--prelude 'ulimit -n {2 * needed}' raises it, up to the hard limit; or fewer slots there"
+        yield Cause(CauseKind.SLOTS, message, hint)
 
 
 def _check_copy(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:

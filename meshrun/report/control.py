@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from meshrun.report.collectives import render_disagreements
 from meshrun.report.stacks import render_groups
 from meshrun.spec.values import Job
 from meshrun.watch.values import Answer, Asked, Event, Signalled
@@ -112,4 +113,5 @@ class Control:
             return {"error": "the run did not answer"}
         if answer.why:
             return {"error": answer.why}
-        return {"text": "".join(f"{line}\n" for line in render_groups(answer.stacks, answer.plan))}
+        lines = render_groups(answer.stacks, answer.plan, render_disagreements(answer.disagreements, answer.plan))
+        return {"text": "".join(f"{line}\n" for line in lines)}

@@ -96,10 +96,11 @@ def describe(frames: Sequence[Frame]) -> tuple[str, bool]:
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def render_groups(stacks: Sequence[tuple[int, str]], plan: Plan | None) -> list[str]:
-    """A line for each group, the odd ones first, then a stack of each."""
+def render_groups(stacks: Sequence[tuple[int, str]], plan: Plan | None, between: Sequence[str] = ()) -> list[str]:
+    """A line for each group, the odd ones first, then the lines `between`, then a stack of each."""
     groups = group_stacks(stacks)
     lines = [f"  {_render_group(group, plan, at, len(groups))}" for at, group in enumerate(groups)]
+    lines += between
     for group in groups:
         if group.where.startswith("("):
             continue

@@ -12,9 +12,11 @@ from typing import Any
 from meshrun.dataclass import dataclass
 from meshrun.errors import CauseKind
 from meshrun.plan.values import Plan, WorkerPlan
+from meshrun.report.collectives import render_disagreements
 from meshrun.report.show import render_ranks
 from meshrun.report.stacks import describe_groups, render_groups
 from meshrun.spec.signals import signal_name
+from meshrun.watch.collectives import describe_disagreement
 from meshrun.watch.values import Again, Failure, NodeCause, Outcome, RunResult
 
 WIDTH = 110
@@ -59,6 +61,7 @@ def make_summary(result: RunResult, plan: Plan | None, run_id: str) -> dict[str,
         "causes": [_describe_cause(item) for item in result.causes],
         "stacks": [{"rank": rank, "text": text} for rank, text in result.stacks],
         "stack_groups": describe_groups(result.stacks),
+        "collectives": [describe_disagreement(one) for one in result.disagreements],
         "earlier": [_describe_attempt(item, plan) for item in result.earlier],
         "left": [{"node_rank": node, "process": process} for node, process in result.left],
     }
@@ -84,7 +87,7 @@ def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
         "node_rank": failure.node_rank,
         "host": worker.host if worker else None,
         "local_rank": worker.local_rank if worker else None,
-        "device": worker.device if worker else None,
+        "device": worker.device if worker and failure.device != "cpu" else None,
         "coords": dict(worker.coords) if worker else {},
         "kind": failure.kind,
         "exit_code": failure.exit_code,
@@ -191,7 +194,9 @@ def _render_place(first: Failure, plan: Plan | None) -> list[str]:
     if not worker:
         return [_field("where", f"node {first.node_rank}")]
     coords = ",".join(f"{name}={value}" for name, value in worker.coords)
-    place = f"{worker.host} (node {worker.node_rank}), local rank {worker.local_rank}, device {worker.device}"
+    place = f"{worker.host} (node {worker.node_rank}), local rank {worker.local_rank}"
+    if first.device != "cpu":  # there a slot's number is no device's
+        place += f", device {worker.device}"
     return [*([_field("mesh", coords)] if coords else []), _field("where", place)]
 
 
@@ -239,7 +244,8 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
     if result.first:
         lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
         lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
-    return (lines or [f"meshrun: the run failed (exit code {result.exit_code})"]) + render_groups(result.stacks, plan)
+    lines = lines or [f"meshrun: the run failed (exit code {result.exit_code})"]
+    return lines + render_groups(result.stacks, plan, render_disagreements(result.disagreements, plan))
 
 
 def _render_headline(causes: Sequence[NodeCause], plan: Plan | None) -> str:

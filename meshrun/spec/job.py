@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.backends import check_backend, find_misfit, needed_device
 from meshrun.spec.settings import Settings
 from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
@@ -22,7 +23,6 @@ MAX_VARIABLES = 6 * 2**20  # of all, whatever `ulimit -s` says
 HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
 _IPV6 = r"\[?[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?\]?"
 _ADDRESS = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|{_IPV6})\Z")
-_BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*\Z")
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
 
@@ -173,6 +173,7 @@ def check_request(
         *_check_sizes(hosts, context.env),
         *_check_signal(settings),
         *_check_hang(settings),
+        *_check_backends(settings, context.mesh),
     ]
 
 
@@ -244,9 +245,6 @@ def _check_words(settings: Settings) -> Iterator[Problem]:
     for name in filter(None, settings["preload"].split(",")):
         if not all(part.isidentifier() for part in name.split(".")):
             yield Problem(f"{name[:60]!r} is not the name of a module", Place("--preload"), hint="a,b.c")
-    if settings["backend"] and not _BACKEND.match(settings["backend"]):
-        hint = "as in gloo, nccl or cpu:gloo,cuda:nccl"
-        yield Problem(f"{settings['backend'][:60]!r} is not a backend", Place("--backend"), hint=hint)
 
 
 def is_loopback(address: str) -> bool:
@@ -294,6 +292,21 @@ def _check_hang(settings: Settings) -> Iterator[Problem]:
     if limit is not None and limit < HANG_LEAST_S:
         text = f"{limit:g} s is shorter than what can be told from a rank that merely waits its turn"
         yield Problem(text, Place("--hang-timeout"), hint=f"{HANG_LEAST_S:g} or more; minutes for real work")
+
+
+def _check_backends(settings: Settings, mesh: MeshSpec | None) -> Iterator[Problem]:
+    """Of --backend and of a mesh file's dims. With --no-python meshrun makes no group."""
+    early = _init_of(settings, mesh) == "eager"
+    device = settings["device"] if settings["device"] != "auto" or not mesh else mesh.device
+    asked = [("--backend", settings["backend"])]
+    asked += [(f"{mesh.place or 'mesh'}: backend of {dim}", name) for dim, name in mesh.backend] if mesh else []
+    for where, text in asked:
+        wrong = check_backend(text, bool(settings["preload"]), early) if text else None
+        if wrong is not None:
+            yield Problem(wrong[0], Place(where), hint=wrong[1])
+        elif device != "auto" and (name := find_misfit(text, device)):
+            hint = f"leave it out (by device: gloo on cpu), or say --device {needed_device(name)}"
+            yield Problem(f"{name} does not work with device {device}", Place(where), hint=hint)
 
 
 def _check_signal(settings: Settings) -> Iterator[Problem]:

@@ -260,6 +260,7 @@ def _result(
         causes=state.causes,
         reason=reason,
         stacks=state.stacks,
+        disagreements=state.disagreements,
         lived_s=restarts.count_lived_s(state, first) if first else 0.0,
         earlier=state.past,
     )

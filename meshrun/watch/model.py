@@ -12,6 +12,7 @@ from meshrun.dataclass import dataclass, replace
 from meshrun.errors import Cause
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Job
+from meshrun.watch.collectives import Disagreement
 from meshrun.watch.phases import LINKS, PHASE_TIMERS, TURNS, Link, Phase, Timer, Turn
 from meshrun.watch.values import Action, Failure, NodeCause, Outcome, Record, RunResult, Send
 from meshrun.wire import Facts, Reached
@@ -67,6 +68,7 @@ class Inquiry:
     purposes: frozenset[Purpose] = frozenset()
     waiting: frozenset[int] = frozenset()
     got: tuple[tuple[int, str], ...] = ()
+    calls: tuple[tuple[int, dict[str, Any]], ...] = ()  # what torch's recorders told with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class State:
     signals: int = 0
     inquiry: Inquiry | None = None
     stacks: tuple[tuple[int, str], ...] = ()  # of a run that ends because nothing moved
+    disagreements: tuple[Disagreement, ...] = ()  # about collectives, then
     left: tuple[tuple[int, str], ...] = ()
     result: RunResult | None = None
 

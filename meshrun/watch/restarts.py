@@ -119,7 +119,7 @@ def _forget(step: Step) -> None:
         )
         for node in step.state.nodes
     )
-    step.set(nodes=nodes, failures=(), stop_at=inf, ready_at=inf, inquiry=None, stacks=())
+    step.set(nodes=nodes, failures=(), stop_at=inf, ready_at=inf, inquiry=None, stacks=(), disagreements=())
 
 
 def shorten(result: RunResult) -> RunResult:
@@ -127,4 +127,4 @@ def shorten(result: RunResult) -> RunResult:
     first = result.first
     if first is not None and first.exception is not None:
         first = replace(first, exception=replace(first.exception, lines=(), traceback=""))
-    return replace(result, first=first, stacks=(), earlier=())
+    return replace(result, first=first, stacks=(), disagreements=(), earlier=())

@@ -91,6 +91,7 @@ def on_exited(step: Step, node: int, message: wire.Exited) -> None:
 def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
     state = step.state
     failure = explain(failure, said, step.host(node), _name_python(state, node))
+    failure = replace(failure, device=_name_device(state, node))
     if failure.when > state.stop_at and failure.exception is not None and state.failures:
         # Raised after our Stop went out (a SIGTERM handler that raises): a consequence, never the cause.
         failure = replace(failure, follower=True)
@@ -102,6 +103,11 @@ def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
         _stop_for(step, failure)
     elif not step.has_timer(Timer.CAUSE):
         step.set_timer(Timer.CAUSE, step.now + CAUSE_WAIT_S)
+
+
+def _name_device(state: State, node: int) -> str:
+    facts = state.nodes[node].facts
+    return facts.device if facts else ""
 
 
 def _name_python(state: State, node: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, EXIT_TIME_LIMIT
+from meshrun.watch.collectives import Disagreement, describe_disagreement, find_disagreements
 from meshrun.watch.ending import halt_run
 from meshrun.watch.model import Halt, Inquiry, Purpose, Step, name_some, name_worker
 from meshrun.watch.phases import Link, Phase, Timer
@@ -91,7 +92,8 @@ def on_stacks(step: Step, message: wire.Stacks) -> None:
     if inquiry is None or message.rank not in inquiry.waiting:
         return
     got = (*inquiry.got, (message.rank, message.text[-STACK_LIMIT:]))
-    inquiry = replace(inquiry, waiting=inquiry.waiting - {message.rank}, got=got)
+    calls = (*inquiry.calls, (message.rank, message.calls)) if message.calls else inquiry.calls
+    inquiry = replace(inquiry, waiting=inquiry.waiting - {message.rank}, got=got, calls=calls)
     step.set(inquiry=inquiry)
     if not inquiry.waiting:
         on_dump_timer(step)
@@ -105,16 +107,26 @@ def on_dump_timer(step: Step) -> None:
     if inquiry is None:
         return
     inquiry = replace(inquiry, got=(*inquiry.got, *((rank, NO_ANSWER) for rank in sorted(inquiry.waiting))))
+    found = find_disagreements(inquiry.calls, step.state.plan)
     if Purpose.ASK in inquiry.purposes:
-        step.do(Answer(step.state.plan, inquiry.got, "" if inquiry.got else "no rank can be asked"))
+        step.do(Answer(step.state.plan, inquiry.got, "" if inquiry.got else "no rank can be asked", found))
     if Purpose.START in inquiry.purposes and step.state.phase is Phase.STARTING:
-        _end(step, inquiry, Outcome.LOST, EXIT_CLUSTER, _start_reason(step))
+        _keep(step, inquiry, found)
+        _end(step, Outcome.LOST, EXIT_CLUSTER, _start_reason(step))
     elif Purpose.HANG in inquiry.purposes and step.state.phase is Phase.RUNNING:
-        _end(step, inquiry, Outcome.STOPPED, EXIT_TIME_LIMIT, _hang_reason(step))
+        _keep(step, inquiry, found)
+        _end(step, Outcome.STOPPED, EXIT_TIME_LIMIT, _hang_reason(step))
 
 
-def _end(step: Step, inquiry: Inquiry, outcome: Outcome, exit_code: int, reason: str) -> None:
-    step.set(stacks=inquiry.got)
+def _keep(step: Step, inquiry: Inquiry, found: tuple[Disagreement, ...]) -> None:
+    step.set(stacks=inquiry.got, disagreements=found)
+    for rank, calls in inquiry.calls:
+        step.record("collectives", rank=rank, groups=calls.get("groups"))
+    for one in found:
+        step.record("disagreement", about=describe_disagreement(one))
+
+
+def _end(step: Step, outcome: Outcome, exit_code: int, reason: str) -> None:
     halt_run(step, reason, Halt(outcome, exit_code, reason))
 
 

@@ -11,6 +11,7 @@ from meshrun.dataclass import dataclass
 from meshrun.errors import Cause
 from meshrun.launch.channel import ChannelEvent
 from meshrun.plan.values import Plan
+from meshrun.watch.collectives import Disagreement
 
 # ---- events (besides launch.channel's) ----
 
@@ -114,6 +115,7 @@ class Answer:
     plan: Plan | None
     stacks: tuple[tuple[int, str], ...] = ()
     why: str = ""
+    disagreements: tuple[Disagreement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class Failure:
     said: str = ""  # of an end without a record: the stack or traceback that stands at the end of its stderr
     cause: str = ""  # in a few words, if it is one that we know
     hint: str = ""
+    device: str = ""  # the kind that its node uses ("cpu", "cuda", ...), if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,7 @@ class RunResult:
     causes: tuple[NodeCause, ...] = ()  # nodes that were unfit, unreachable or lost
     reason: str = ""  # one line: "interrupted", "time limit of 60 s", "start deadline ..."; failed: why no restart
     stacks: tuple[tuple[int, str], ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()  # about collectives, of a run that ended because nothing moved
     left: tuple[tuple[int, str], ...] = ()  # processes that could not be ended, by node
     lived_s: float = 0.0  # from all workers in their script to the first failure
     earlier: tuple[RunResult, ...] = ()  # the attempts before this one, without tracebacks; none has `earlier` itself

@@ -9,8 +9,10 @@ from typing import Any
 from meshrun.dataclass import asdict
 from meshrun.errors import Cause, CauseKind, WireError
 from meshrun.plan.values import Plan
+from meshrun.watch.collectives import describe_disagreement, read_disagreement
 from meshrun.watch.values import Failure, NodeCause, Outcome, RaisedException, RunResult
 
+COUNT_LIMIT = 32  # of disagreements
 TEXT_LIMIT = 16 * 1024  # of a traceback, a node's noise, or all stacks together: the frame has a limit
 
 
@@ -28,6 +30,7 @@ def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
         "causes": [_describe_cause(entry) for entry in result.causes],
         "reason": result.reason,
         "stacks": [[rank, text] for rank, text in _bound(result.stacks)],
+        "collectives": [describe_disagreement(one) for one in result.disagreements[:COUNT_LIMIT]],
         "left": [[node, text] for node, text in result.left],
         "lived_s": result.lived_s,
     }
@@ -75,6 +78,7 @@ def read_result(plain: dict[str, Any]) -> RunResult:
             causes=tuple(_read_cause(entry) for entry in plain["causes"]),
             reason=str(plain["reason"]),
             stacks=tuple((int(rank), str(text)) for rank, text in plain["stacks"]),
+            disagreements=tuple(map(read_disagreement, plain["collectives"])),
             left=tuple((int(node), str(text)) for node, text in plain["left"]),
             lived_s=float(plain["lived_s"]),
         )

@@ -3,7 +3,7 @@ Must not: do I/O.
 Called by: launch, watch, agent, worker."""
 
 from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode
-from meshrun.wire.local import STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
+from meshrun.wire.local import CALLS_ASKED, CALLS_TOLD, STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
 from meshrun.wire.looks import Dump, Progress, Stacks
 from meshrun.wire.messages import (
     MESSAGES,
@@ -37,6 +37,8 @@ from meshrun.wire.messages import (
 )
 
 __all__ = [
+    "CALLS_ASKED",
+    "CALLS_TOLD",
     "MARKER",
     "MAX_FRAME",
     "MAX_UNTRUSTED_FRAME",

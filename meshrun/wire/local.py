@@ -11,6 +11,9 @@ from meshrun.wire.messages import message
 
 # A worker registers faulthandler for SIGRTMIN + this (free for users: Slurm and Lightning use USR1/USR2).
 STACKS_SIGNAL_OFFSET = 7
+# In the agent's directory, each followed by the rank: a pipe whose opening is the question which collectives a worker
+# has issued, and the file with the answer.
+CALLS_ASKED, CALLS_TOLD = "ask", "calls"
 
 # ---- agent ↔ fork server and worker (a Unix socket on the node) -----------------------------------------------------
 

@@ -4,7 +4,9 @@ Called by: through `meshrun.wire` watch, launch.handshake, agent."""
 
 from __future__ import annotations
 
-from meshrun.dataclass import dataclass
+from typing import Any
+
+from meshrun.dataclass import dataclass, field
 from meshrun.wire.messages import message
 
 
@@ -19,10 +21,14 @@ class Dump:
 @message
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """What faulthandler says of one rank's process: all its threads, the main one last."""
+    """What faulthandler says of one rank's process: all its threads, the main one last.
+
+    `calls`: what torch's flight recorder says there: `groups`, each with `name`, `desc`, `ranks` (none: the world) and
+    `calls`, by backend the last ones as `[number, op, sizes, state, age in seconds]`. Empty where there is none."""
 
     rank: int
     text: str
+    calls: dict[str, Any] = field(default_factory=dict)
 
 
 @message

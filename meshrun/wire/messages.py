@@ -202,6 +202,7 @@ class Facts:
     tmp: str  # where the agent keeps its temporary files
     free_bytes: int  # there
     omp_threads: str  # OMP_NUM_THREADS of the login environment, "" if unset
+    files: int = 0  # how many an agent may have open there (`ulimit -n`), 0: unknown or without a limit
 
 
 @message

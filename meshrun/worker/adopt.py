@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from meshrun.worker import devices, ending, groups
+from meshrun.worker import devices, ending, groups, recorder
 from meshrun.worker.session import Owner, Session
 
 log = logging.getLogger("meshrun")
@@ -83,6 +83,7 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
         call |= {"store": _store_as_asked(session, asked, timeout), "rank": place.rank, "world_size": place.world_size}
         call.pop("init_method", None)
     groups.unwrapped("init_process_group")(**call)
+    recorder.start(session)
     session.owner, session.problem = Owner.SCRIPT, problem
     if not problem:
         _or_die(lambda: groups.make_meshes(session, Owner.SCRIPT, timeout))

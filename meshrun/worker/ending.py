@@ -132,7 +132,8 @@ def _start_bound(session: Session | None, code: int) -> None:
     """Leave with `code` when excepthook, threads and atexit together take longer than the order allows."""
     if session is not None and not getattr(_start_bound, "running", False):
         _start_bound.running = True  # type: ignore[attr-defined]
-        _thread.start_new_thread(_exit_after, (session.order.exit_bound_s, code))
+        with contextlib.suppress(RuntimeError):  # no thread to be had: the agent's grace is bound enough
+            _thread.start_new_thread(_exit_after, (session.order.exit_bound_s, code))
 
 
 def _exit_after(seconds: float, code: int) -> None:

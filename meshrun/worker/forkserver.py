@@ -82,7 +82,10 @@ def unsafe(threads: int) -> str:
     """Why workers must not be forked from this process, or ""."""
     if threads != 1:
         return f"{threads} threads run after the imports (a preloaded module started them), and a fork keeps only one"
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return f"the kernel refused to fork: {error.strerror}"
     if pid == 0:
         os._exit(1 if _in_bad_fork() else 0)
     _, status = os.waitpid(pid, 0)

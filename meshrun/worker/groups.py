@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from meshrun.worker import devices
+from meshrun.worker import devices, recorder
 from meshrun.worker.mesh import build_meshes, check_grids
 from meshrun.worker.session import Owner, Session
 from meshrun.worker.store import compare_plans, open_store
@@ -33,6 +33,7 @@ def make_world(session: Session, owner: Owner, backend: str | None = None, timeo
     session.generation += 1
     store = next_store(session, timeout)
     unwrapped("init_process_group")(backend, store=store, rank=place.rank, world_size=place.world_size, timeout=timeout)
+    recorder.start(session)
     make_meshes(session, owner, timeout)
 
 

@@ -110,6 +110,9 @@ WRONG = [
     ({"hosts": (Host("a", env=(("GLOO_SOCKET_IFNAME", "eth0,eth1"),)),)}, "one interface name"),
     ({"env_remote": ("1A=x",)}, "NAME=EXPR"),
     ({"env_remote": ("A",)}, "NAME=EXPR"),
+    ({"backend": "ncll"}, "did you mean nccl"),
+    ({"backend": "nccl:"}, "is not a backend"),
+    ({"backend": "nccl", "device": "cpu"}, "nccl does not work with device cpu"),
 ]
 
 

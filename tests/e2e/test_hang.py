@@ -4,10 +4,12 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,78 @@ def test_the_odd_rank_of_a_hang_is_named_by_its_place(tmp_path: Path) -> None:
     assert odd.startswith("  rank 3 (dp=1,tp=1) on ") and odd.endswith(" is in load_batch (script.py:6)")
     assert "  the other 3 wait in all_reduce (script.py:12 in <module>)" in ended.err.splitlines()
     assert [group["ranks"] for group in ended.summary["stack_groups"]] == [[3], [0, 1, 2]]
+
+
+BEHIND = """
+import pathlib, time, torch, torch.distributed as dist, meshrun
+
+def load_batch():
+    pathlib.Path("ready").touch()
+    time.sleep(600)
+
+x = torch.ones(1024)
+tp = meshrun.mesh().get_group("tp")
+dist.all_reduce(x, group=tp)
+if dist.get_rank() == 3:
+    load_batch()
+dist.all_reduce(x, group=tp)
+"""
+DESYNC = """
+import torch, torch.distributed as dist
+x = torch.ones(4)
+dist.all_reduce(x)
+if dist.get_rank() == 3:
+    dist.all_gather([torch.zeros(4) for _ in range(4)], x)
+else:
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.torch
+def test_the_collective_that_a_rank_did_not_come_to_is_named_by_its_mesh_dim(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(BEHIND)
+    ended = run(tmp_path, "--mesh", "dp=2,tp=2", "--hang-timeout", "2", "script.py")
+    (line,) = [line for line in ended.err.splitlines() if "issued" in line]
+    host = os.uname().nodename
+    assert line.startswith(
+        f"  tp group 1 (ranks 2-3): rank 3 (dp=1,tp=1) on {host} has issued 1 collective, "
+        f"rank 2 (dp=1,tp=0) on {host} has issued 2, the last is all_reduce [1024] ("
+    )
+    (found,) = ended.summary["collectives"]
+    assert (found["group"], found["kind"]) == ("tp group 1", "different numbers of collectives")
+    assert [(place["ranks"], place["number"], place["op"]) for place in found["places"]] == [
+        ([3], 1, "all_reduce"),
+        ([2], 2, "all_reduce"),
+    ]
+    events = list(map(json.loads, (ended.run_dir / "events.jsonl").read_text().splitlines()))
+    assert [event["rank"] for event in events if event["kind"] == "collectives"] == [2, 3]
+    assert [event["about"] for event in events if event["kind"] == "disagreement"] == [found]
+
+
+@pytest.mark.torch
+def test_ranks_in_different_collectives_are_told_so(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(DESYNC)
+    ended = run(tmp_path, "--mesh", "dp=2,tp=2", "--hang-timeout", "2", "script.py")
+    assert ended.code == 124, ended
+    assert (
+        f"  world group (ranks 0-3): collective 2 is all_gather [4] in rank 3 (dp=1,tp=1) on {os.uname().nodename}, "
+        "all_reduce [4] in the other 3: these do not match"
+    ) in ended.err.splitlines()
+
+
+@pytest.mark.torch
+def test_a_live_run_says_which_collectives_its_ranks_have_issued(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(BEHIND)
+    command = Command(tmp_path, "--mesh", "dp=2,tp=2", "script.py")
+    command.wait_for(tmp_path / "ready")
+    logs = f"--log-dir={command.logs}"
+    deadline = time.monotonic() + 30  # until rank 2 is there too
+    while "has issued 2, the last is all_reduce" not in (shown := ask(tmp_path, "stacks", logs).stdout):
+        assert time.monotonic() < deadline, shown
+    assert "  tp group 1 (ranks 2-3): rank 3 (dp=1,tp=1) on " in shown
+    assert command.process.poll() is None
+    assert ask(tmp_path, "stop", logs).returncode == 0
+    assert command.end(20).code == 143
 
 
 UNTIL = "import time\nend = time.monotonic() + 4.5\n"

@@ -176,6 +176,7 @@ def test_any_text_can_be_a_value_in_a_prelude(text: str) -> None:
         ("", -9, CauseKind.AGENT, "signal 9"),
         ("banner\nmeshrun-boot: prelude 7", 125, CauseKind.PRELUDE, "banner"),
         ("meshrun-boot: no-tmp /tmp: No space left on device", 125, CauseKind.AGENT, "No space left"),
+        ("meshrun-boot: no-process Resource temporarily unavailable", 125, CauseKind.AGENT, "no process can be had"),
         ("welcome to meshrun-boot: prelude 7", 3, CauseKind.AGENT, "exit code 3"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from meshrun.errors import CauseKind, Place
 from meshrun.plan.checks import check_facts, check_script
+from meshrun.spec.values import MeshSpec
 from tests.plan.examples import facts, job
 
 
@@ -27,6 +28,11 @@ def kinds(changes: dict[str, Any], asked: dict[str, Any], first: dict[str, Any] 
         ({"python": "4.0"}, {}, []),
         ({"python": ""}, {}, [CauseKind.PYTHON_TOO_OLD]),
         ({"torch": ""}, {}, [CauseKind.NO_TORCH]),
+        ({}, {"backend": "cpu:gloo,cuda:nccl"}, [CauseKind.SLOTS]),
+        ({}, {"backend": "gloo"}, []),
+        ({}, {"backend": "nccl", "init": "off"}, []),
+        ({}, {"mesh": MeshSpec((("dp", None),), backend=(("dp", "NCCL"),))}, [CauseKind.SLOTS]),
+        ({"device": "cuda", "devices": tuple("0123")}, {"backend": "nccl"}, []),
         ({"torch": ""}, {"form": "module"}, [CauseKind.NO_TORCH]),
         ({"torch": ""}, {"init": "off"}, []),
         ({"torch": ""}, {"form": "program"}, []),
@@ -46,6 +52,9 @@ def kinds(changes: dict[str, Any], asked: dict[str, Any], first: dict[str, Any] 
         ({"device": "cuda", "devices": ("0",), "slots": 2}, {}, [CauseKind.SLOTS]),
         ({"device": "cuda", "devices": ("0", "1"), "slots": 2}, {}, []),
         ({"device": "cpu", "devices": (), "slots": 64}, {}, []),
+        ({"files": 256, "slots": 64}, {}, []),
+        ({"files": 256, "slots": 70}, {}, [CauseKind.SLOTS]),
+        ({"files": 0, "slots": 4096}, {}, []),
         ({"python": "3.8", "torch": "2.1", "script_hash": "x"}, {}, ["python_too_old", "torch_version", "script"]),
     ],
 )

@@ -72,6 +72,7 @@ RESULTS = {
         failure("exception", 1, exception=RaisedException("KeyboardInterrupt", "", "", 0))
     ),
     "exit": failed(failure("exit", 3)),
+    "exit-on-cpu": failed(replace(failure("exit", 3), device="cpu")),
     "init": failed(failure("init", 1, exception=RaisedException("DistNetworkError", "refused", "", 0, phase="init"))),
     "segv": failed(failure("signal", 139, 11)),
     "kill-oom": failed(failure("signal", 137, 9, "yes")),

@@ -16,6 +16,13 @@ NODES, SLOTS = 3, 2
 # Limits: connect 30+1, address 7, store 10, start 300+2, stop 11, leave 7, and 10 s of silence before any of them.
 BOUND_S = 400.0
 
+
+def calls(number):
+    """What a recorder tells of a rank that has issued so many collectives of the world."""
+    issued = [[n, "all_reduce", "[4]", "scheduled", 0.5] for n in range(1, number + 1)]
+    return {"groups": [{"name": "0", "desc": "default_pg", "ranks": [], "calls": {"gloo": issued}}]}
+
+
 nodes = st.integers(0, NODES - 1)
 ranks = st.integers(0, NODES * SLOTS - 1)
 kinds = st.sampled_from([CauseKind.REFUSED, CauseKind.AUTH, CauseKind.TIMED_OUT])
@@ -37,7 +44,7 @@ messages = st.one_of(
     st.builds(lambda rank: wire.Ready(rank, 0, 0.1), ranks),
     st.builds(lambda rank: wire.Spawned(rank, 7, 0, 0.1), ranks),
     st.builds(lambda rank: wire.Output(rank, 1, b"x"), ranks),
-    st.builds(lambda rank: wire.Stacks(rank, "File"), ranks),
+    st.builds(wire.Stacks, ranks, st.just("File"), st.sampled_from([{}, {"groups": 1}, *map(calls, range(3))])),
     st.builds(lambda rank: wire.Progress(0, (rank,)), ranks),
     st.builds(raised, ranks),
     st.builds(gloo, ranks),

@@ -8,7 +8,7 @@ from meshrun import wire
 from meshrun.launch.channel import Received
 from meshrun.watch.phases import Timer
 from meshrun.watch.stall import NO_ANSWER
-from meshrun.watch.values import Answer, Asked, Outcome
+from meshrun.watch.values import Answer, Asked, Outcome, Record
 from tests.watch.history import Run, exited, make_job, raised, said, sends, words
 
 ALL = [(0, wire.Dump((0, 1))), (1, wire.Dump((2, 3)))]
@@ -140,6 +140,37 @@ def test_the_next_attempt_counts_anew():
     assert not has_timer(run, Timer.HANG)
     run.ready(2.7)
     assert dict(run.state.timers)[Timer.HANG] == pytest.approx(5.7)
+
+
+# ---- what torch's recorders tell with the stacks ----
+
+
+def recorded(rank, count):
+    issued = [[number, "all_reduce", "[4]", "scheduled", 0.5] for number in range(1, count + 1)]
+    group = {"name": "0", "desc": "default_pg", "ranks": [], "calls": {"gloo": issued}}
+    return wire.Stacks(rank, f"File {rank}", {"groups": [group]})
+
+
+def test_collectives_are_compared_recorded_and_part_of_the_result():
+    run = started(hang_timeout_s=3.0)
+    run.ticks(3.0, alive=[0, 1])
+    new = run.at(3.1, *said(0, recorded(0, 2), recorded(1, 1)), *said(1, recorded(2, 2), wire.Stacks(3, "File 3")))
+    kinds = [action.kind for action in new if isinstance(action, Record)]
+    assert kinds[:4] == ["collectives"] * 3 + ["disagreement"]
+    run.end(3.5, signal=15, stopped=True)
+    run.bye(3.6)
+    (one,) = run.result.disagreements
+    assert [(place.ranks, place.number) for place in one.places] == [((1,), 1), ((0, 2), 2)]
+
+
+def test_collectives_of_a_live_run_are_in_the_answer_only():
+    run = started()
+    run.at(1.0, Asked())
+    new = run.at(1.1, *said(0, recorded(0, 2), recorded(1, 1)), *said(1, recorded(2, 2), recorded(3, 2)))
+    assert [place.ranks for place in answers(new)[0].disagreements[0].places] == [(1,), (0, 2, 3)]
+    run.end(2.0)
+    run.bye(2.1)
+    assert run.result.disagreements == ()
 
 
 # ---- meshrun stacks ----

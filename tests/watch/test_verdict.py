@@ -7,6 +7,7 @@ import json
 import pytest
 
 from meshrun.errors import Cause, CauseKind, WireError
+from meshrun.watch.collectives import Disagreement, Kind, Place
 from meshrun.watch.values import Failure, NodeCause, Outcome, RaisedException, RunResult
 from meshrun.watch.verdict import TEXT_LIMIT, describe_result, read_result
 from tests.watch.history import Run, make_job
@@ -21,6 +22,7 @@ FULL = RunResult(
     causes=(NodeCause(1, "b", Cause(CauseKind.LOST, "gone", "look"), "noise"),),
     reason="why",
     stacks=((1, "File"),),
+    disagreements=(Disagreement(Kind.COUNT, "dp group", (0, 1), (Place((1,), 0, "", "", "", 0.0),)),),
     left=((0, "7 x D"),),
 )
 
@@ -49,7 +51,9 @@ def test_long_texts_are_bounded():
     assert len(json.dumps(describe_result(big, None))) < 4 * TEXT_LIMIT
 
 
-@pytest.mark.parametrize("change", [{"outcome": "won"}, {"first": {"rank": 1}}, {"stacks": [[1]]}, {"causes": [3]}])
+@pytest.mark.parametrize(
+    "change", [{"outcome": "won"}, {"first": {"rank": 1}}, {"stacks": [[1]]}, {"causes": [3]}, {"collectives": [3]}]
+)
 def test_anything_else_is_refused(change):
     plain = describe_result(FULL, None)
     with pytest.raises(WireError):
