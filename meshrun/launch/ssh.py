@@ -9,11 +9,11 @@ import time
 
 import paramiko
 
-from meshrun.errors import Cause, CauseKind, InputError
+from meshrun.errors import InputError
 from meshrun.launch.boot import UNKNOWN_SIGNAL
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
-from meshrun.launch.ssh_connect import Failed
+from meshrun.launch.ssh_connect import Failed, explain_input
 from meshrun.launch.ssh_files import read_hops
 from meshrun.launch.ssh_jump_hosts import Closers, Gone, JumpHost, reach
 from meshrun.launch.ssh_transport import execute
@@ -71,8 +71,7 @@ class _SshChannel:
         except Failed as failed:
             self._intake.deliver(Unreachable(self._intake.node, failed.cause))
         except InputError as error:
-            cause = Cause(CauseKind.CONFIG, "; ".join(problem.message for problem in error.problems))
-            self._intake.deliver(Unreachable(self._intake.node, cause))
+            self._intake.deliver(Unreachable(self._intake.node, explain_input(error)))
         except Gone:
             pass
         except Exception as error:  # paramiko's depths; a thread that ends without a word would be a hang

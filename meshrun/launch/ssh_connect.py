@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol
 
-from meshrun.errors import Cause, CauseKind
+from meshrun.errors import Cause, CauseKind, InputError
 from meshrun.launch.ssh_target import Target
 
 # Logins under way at once: in all, and at one server (OpenSSH's MaxStartups starts to drop at 10).
@@ -227,6 +227,13 @@ def blame_jump(failed: Failed, hop: Target) -> Failed:
     if failed.cause.message.startswith("jump host "):
         return failed
     return Failed(Cause(failed.cause.kind, f"jump host {hop.name}: {failed.cause.message}", failed.cause.hint))
+
+
+def explain_input(error: InputError) -> Cause:
+    """What is wrong with the user's files, each with its place."""
+    said = (f"{problem.place}: {problem.message}" if problem.place else problem.message for problem in error.problems)
+    hints = dict.fromkeys(problem.hint for problem in error.problems if problem.hint)
+    return Cause(CauseKind.CONFIG, "; ".join(said), "; ".join(hints))
 
 
 def refuse_login(target: Target, tried: list[str], why: str) -> Cause:

@@ -15,12 +15,13 @@ import pytest
 
 from meshrun import wire
 from meshrun.errors import CauseKind
-from meshrun.launch.channel import Closed, Opened, Received, Unreachable
+from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
+from meshrun.launch.ssh import open_ssh
 from meshrun.spec.values import Host, SshSettings
 from tests.cluster import Cluster
 from tests.cluster_parts import wait_until
 from tests.launch import ssh_lines
-from tests.launch.ssh_lines import line_to
+from tests.launch.ssh_lines import config_with, line_to
 from tests.launch.standin import Line, make_start
 
 MakeCluster = Callable[..., Cluster]
@@ -216,3 +217,43 @@ def test_a_cluster_leaves_nothing(make_cluster: MakeCluster) -> None:
     assert not cluster.dir.exists()
     wait_until(lambda: not [pid for pid in before if os.path.exists(f"/proc/{pid}")], "the end of its processes")
     assert set(os.listdir("/sys/class/net")) <= interfaces
+
+
+# ---- what a config asks for beyond the way there ----
+
+
+def test_the_environment_of_the_config_is_sent(make_cluster: MakeCluster, tmp_path: Path, own: bool) -> None:
+    cluster = make_cluster(1, sshd="AcceptEnv SENT_*\n")
+    settings = config_with(cluster, tmp_path, 'SetEnv SENT_A="a b" OTHER=x')
+    line = line_to(cluster, settings=settings)
+    line.start()
+    assert [line.ask(f"env {name}") for name in ("SENT_A", "OTHER")] == ["a b", "unset"]
+
+
+@pytest.mark.parametrize("own", [open_ssh], indirect=True)
+def test_what_is_ignored_is_said_once(cluster: Cluster, tmp_path: Path, own: bool) -> None:
+    settings = config_with(cluster, tmp_path, "ForwardAgent yes\nControlMaster auto")
+    line = line_to(cluster, settings=settings)
+    for node in range(len(cluster.hosts)):
+        line.fleet.open(node)
+    said: list[str] = []
+    opened = 0
+    while opened < len(cluster.hosts):
+        event = line.next()
+        said += [event.text] if isinstance(event, Remark) else []
+        opened += isinstance(event, Opened)
+    assert said == [f"{settings.config}:1: ForwardAgent is ignored: no agent is forwarded to the nodes"]
+
+
+def test_a_forced_command_that_runs_ours(make_cluster: MakeCluster, tmp_path: Path, own: bool) -> None:
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text('#!/bin/sh\necho Recorded.\nexport WRAPPED=yes\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    wrapper.chmod(0o755)
+    line = line_to(make_cluster(1, sshd=f"ForceCommand {wrapper}\n"))
+    line.start()
+    assert line.ask("env WRAPPED") == "yes"
+
+
+def test_a_forced_command_that_runs_something_else(make_cluster: MakeCluster, tmp_path: Path, own: bool) -> None:
+    cause = line_to(make_cluster(1, sshd="ForceCommand /bin/echo This account is for backups only.\n")).fail()
+    assert cause.kind is CauseKind.AGENT and "This account is for backups only." in cause.message
