@@ -81,6 +81,7 @@ _HARMLESS = """
 _OBSOLETE = """
     Cipher:any FallBackToRsh:any GlobalKnownHostsFile2:any RhostsAuthentication:any UserKnownHostsFile2:any
     UseRoaming:any UseRsh:any UsePrivilegedPort:any AFSTokenPassing:any KerberosAuthentication:any
+    ProtocolKeepAlives:any SetupTimeOut:any UseBlacklistedKeys:any
     KerberosTgtPassing:any RSAAuthentication:any RhostsRSAAuthentication:any CompressionLevel:any
 """  # deprecated, or compiled out nowadays: OpenSSH reads over them
 _IGNORED = (

@@ -174,10 +174,10 @@ def test_an_rc_file_that_talks_for_a_megabyte(make_cluster: MakeCluster, own: bo
     assert [process.command for process in cluster.wait_empty(0, 0)] == ["sleep 1000"]
 
 
-@pytest.mark.parametrize(
-    "shell", [s for s in ("/bin/dash", "/bin/bash", "/usr/bin/fish", "/bin/tcsh") if Path(s).exists()]
-)
+@pytest.mark.parametrize("shell", ["/bin/dash", "/bin/bash", "/usr/bin/fish", "/bin/tcsh"])
 def test_login_shells_over_ssh(make_cluster: MakeCluster, shell: str) -> None:
+    if not Path(shell).exists():
+        pytest.skip(f"needs {shell}")
     cluster = make_cluster(1, needs="namespaces", shell=shell)
     line = line_to(cluster)
     line.start()
@@ -217,6 +217,11 @@ def test_a_cluster_leaves_nothing(make_cluster: MakeCluster) -> None:
     assert not cluster.dir.exists()
     wait_until(lambda: not [pid for pid in before if os.path.exists(f"/proc/{pid}")], "the end of its processes")
     assert set(os.listdir("/sys/class/net")) <= interfaces
+
+
+def test_a_restricted_shell_says_so(make_cluster: MakeCluster) -> None:
+    cause = line_to(make_cluster(1, needs="namespaces", shell="/bin/rbash")).fail()
+    assert cause.kind is CauseKind.AGENT and "restricted" in cause.message
 
 
 # ---- what a config asks for beyond the way there ----

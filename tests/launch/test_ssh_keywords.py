@@ -5,6 +5,7 @@ Called by: pytest."""
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,27 @@ def test_every_keyword_that_ssh_shows_is_classified() -> None:
     assert len(shown) > 60 and shown - set(KEYWORDS) == set()
 
 
+def test_no_word_in_the_program_is_a_keyword_that_we_do_not_know(tmp_path: Path) -> None:
+    """Every lower-case word that stands in ssh's own file is tried as a keyword: it must refuse all but those of the
+    table. So a keyword that a newer ssh brings is found, also if `ssh -G` does not show it."""
+    program = Path(str(shutil.which("ssh"))).read_bytes()
+    words = {found.decode() for found in re.findall(rb"(?<=\0)[a-z][a-z0-9]{3,39}(?=\0)", program)}
+    assert {"hostkeyalias", "identityagent"} < words, "this is not where ssh keeps its keywords"
+    unknown = words - set(KEYWORDS) - set(ALIASES)
+    config = tmp_path / "config"
+    config.write_text("Host nobody\n" + "".join(f"{word} x\n" for word in sorted(unknown)))
+    refused = set(re.findall(r"Bad configuration option: (\w+)", ask_ssh(config, "x").refused))
+    assert unknown - refused == set()
+
+
 def test_every_keyword_of_ours_is_one_of_ssh(tmp_path: Path) -> None:
     """A keyword that OpenSSH does not know would be a spelling mistake; newer ones than the installed may stand."""
+    vendors = {"rsaminsize", "protocolkeepalives", "setuptimeout", "useblacklistedkeys"}
     newer = {"channeltimeout", "obscurekeystroketiming", "versionaddendum", "warnweakcrypto", "refuseconnection", "tag"}
     config = tmp_path / "config"
     config.write_text("".join(f"{name} x\n" for name in sorted({*KEYWORDS, *ALIASES} - newer - {"match"})))
     unknown = re.findall(r"Bad configuration option: (\w+)", ask_ssh(config, "x").refused)
-    assert set(unknown) - {"rsaminsize", "gssapiclientidentity"} == set()
+    assert set(unknown) - vendors - {name for name in KEYWORDS if name.startswith("gssapi")} == set()
 
 
 def test_aliases_lead_to_keywords() -> None:
@@ -67,3 +82,36 @@ def test_nothing_that_is_refused_is_refused_by_default(name: str) -> None:
 def test_values(keyword: str, words: tuple[str, ...], says: str) -> None:
     problem = check_value(keyword, words)
     assert (says in problem) if says else problem == ""
+
+
+# ---- the manual ----
+
+_GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "ssh.md"
+
+
+def _list(use: Use) -> str:
+    return ", ".join(f"`{k.name}`" for k in sorted(KEYWORDS.values(), key=lambda k: k.name.lower()) if k.use is use)
+
+
+@pytest.mark.parametrize(
+    "title, use",
+    [
+        ("**Honoured:**", Use.HONOURED),
+        ("**Refused by name**", Use.REFUSED),
+        ("**Ignored, and said once:**", Use.NOTED),
+        ("**Harmless here**", Use.HARMLESS),
+    ],
+)
+def test_the_guide_lists_the_table(title: str, use: Use) -> None:
+    paragraphs = [" ".join(text.split()) for text in _GUIDE.read_text().split("\n\n")]
+    [paragraph] = [text for text in paragraphs if text.startswith(title)]
+    assert paragraph.endswith((f": {_list(use)}.", f":** {_list(use)}.")), _list(use)
+
+
+def test_every_keyword_in_the_guide_is_one() -> None:
+    """A word in code that looks like a keyword of ssh_config (a capital within) is in the table, or sshd's."""
+    text = _GUIDE.read_text()
+    sshd = {"MaxStartups", "MaxAuthTries", "MaxSessions", "AllowTcpForwarding", "ForceCommand", "AcceptEnv"}
+    words = set(re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]+)\b", text))
+    assert words > {"ProxyJump", "IdentitiesOnly"}
+    assert {word for word in words if word.lower() not in KEYWORDS} - sshd == set()
