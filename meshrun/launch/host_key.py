@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from meshrun.dataclass import dataclass
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.known_hosts import Entry, Verdict, judge_key, make_fingerprint, select_entries
 from meshrun.launch.ssh_cert import SUFFIX, Certificate, Verify, find_fault, parse_certificate, read_type
@@ -21,6 +22,16 @@ _AUTHORITY_ALGORITHMS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a server has shown: its key or certificate, the plain key that its signature was checked with, and whether
+    it is this machine, reached without a proxy."""
+
+    shown: bytes
+    key: bytes
+    local: bool = False
+
+
 def find_entries(target: Target) -> tuple[Entry, ...]:
     """What known_hosts says about this host, under its name with port and, if that is not 22, its bare name.
 
@@ -30,16 +41,13 @@ def find_entries(target: Target) -> tuple[Entry, ...]:
     return select_entries(read_known_hosts(target.known_hosts), names)
 
 
-def judge_host(
-    target: Target, entries: Sequence[Entry], shown: bytes, verify: Verify, now_s: float, local: bool
-) -> str:
+def judge_host(target: Target, entries: Sequence[Entry], proof: Proof, verify: Verify, now_s: float) -> str:
     """Returns a remark for the user ("" if there is nothing to say); raises Failed when the key is not acceptable.
 
-    `entries`: of `find_entries`; `local`: the server is this machine, reached without a proxy."""
-    if local and not target.check_key and not target.aliased:
+    `entries`: of `find_entries`."""
+    if proof.local and not target.check_key and not target.aliased:
         return ""
-    certificate = _parse(shown)
-    key = certificate.key if certificate else shown
+    certificate, key = _parse(proof), proof.key
     fingerprint = f"{read_type(key)} {make_fingerprint(key)}"
     _check_revoked(target, entries, key, certificate, fingerprint)
     fault = ""
@@ -56,11 +64,14 @@ def judge_host(
     raise Failed(_make_cause(target, verdict, found, fingerprint, _explain(certificate, fault, verdict)))
 
 
-def _parse(shown: bytes) -> Certificate | None:
-    if not read_type(shown).endswith(SUFFIX):
+def _parse(proof: Proof) -> Certificate | None:
+    if not read_type(proof.shown).endswith(SUFFIX):
         return None
     try:
-        return parse_certificate(shown)
+        certificate = parse_certificate(proof.shown)
+        if certificate.key != proof.key:
+            raise ValueError("it is for another key than the one that signed")
+        return certificate
     except ValueError as error:
         cause = Cause(CauseKind.HOST_KEY_UNKNOWN, f"the server shows a broken host certificate: {error}")
         raise Failed(cause) from None

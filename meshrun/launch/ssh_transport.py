@@ -14,7 +14,7 @@ import paramiko
 
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.boot import COMMAND
-from meshrun.launch.host_key import find_entries, judge_host
+from meshrun.launch.host_key import Proof, find_entries, judge_host
 from meshrun.launch.known_hosts import find_types, has_authority
 from meshrun.launch.ssh_cert import SUFFIX, read_type
 from meshrun.launch.ssh_connect import Failed, Stream, time_left
@@ -52,6 +52,8 @@ class Transport(paramiko.Transport):
         return tuple(sorted(names, key=lambda name: (SUFFIX not in name, _family(name) not in self.known_types)))
 
     def _verify_key(self, host_key: bytes, sig: bytes) -> None:
+        if self.shown and self.shown != host_key:  # keys are exchanged anew later on; only the first was judged
+            raise paramiko.SSHException("the server shows another host key than before")
         super()._verify_key(host_key, sig)  # type: ignore[misc]
         self.shown = bytes(host_key)
 
@@ -70,7 +72,8 @@ def enter(hop: Target, stream: Stream, deadline: float, keep: Keep, note: Callab
     transport.known_types, transport.certificates = find_types(entries), has_authority(entries)
     _configure(transport, hop)
     _shake_hands(transport, hop, deadline)
-    if remark := judge_host(hop, entries, transport.shown, _verify, time.time(), _is_local(stream)):
+    proof = Proof(transport.shown, transport.get_remote_server_key().asbytes(), _is_local(stream))
+    if remark := judge_host(hop, entries, proof, _verify, time.time()):
         note(remark)
     transport.auth_timeout = time_left(deadline, hop)
     log_in(transport, hop)

@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 
 from meshrun.errors import CauseKind
 from meshrun.launch.channel import Opened, Remark, Unreachable
+from meshrun.launch.host_key import Proof, judge_host
+from meshrun.launch.known_hosts import parse_known_hosts
 from meshrun.launch.ssh_cert import Certificate, find_fault, parse_certificate, read_public_line
+from meshrun.launch.ssh_connect import Failed
 from meshrun.launch.ssh_transport import _verify
 from tests.cluster import Cluster, LoopbackCluster
 from tests.cluster_parts import make_key
 from tests.conftest import MakeCluster
-from tests.launch.ssh_lines import config_with, known_name, line_to, make_known
+from tests.launch.ssh_lines import config_with, known_name, line_to, make_known, make_target
 from tests.launch.standin import Line
 
 
@@ -252,3 +255,23 @@ def _make_certificate(tmp_path: Path, *options: str, host: bool = True) -> Certi
     certificate = parse_certificate(read_public_line((tmp_path / "key-cert.pub").read_bytes()))
     assert certificate.key == read_public_line((tmp_path / "key.pub").read_bytes())
     return certificate
+
+
+def test_a_certificate_for_another_key_than_the_one_that_signed(tmp_path: Path) -> None:
+    _make_certificate(tmp_path, "-n", "h")
+    shown = read_public_line((tmp_path / "key-cert.pub").read_bytes())
+    authority = (tmp_path / "ca.pub").read_text()
+    entries = parse_known_hosts(f"@cert-authority * {authority}", "known")
+    key = read_public_line((tmp_path / "key.pub").read_bytes())
+    assert judge_host(make_target(), entries, Proof(shown, key), _verify, 1_800_000_000) == ""
+    with pytest.raises(Failed, match="another key than the one that signed"):
+        judge_host(make_target(), entries, Proof(shown, key + b"x"), _verify, 1_800_000_000)
+
+
+def test_accept_new_does_not_ask_why_a_certificate_is_of_no_use(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """As with ssh: what is left is a key that nobody knows, and that is what accept-new accepts."""
+    host = Certified(make_cluster, tmp_path)
+    line = host.line(f"@cert-authority * {host.public('other')}\n", policy="accept-new")
+    line.fleet.open(0)
+    assert "is new and was added" in line.until(Remark).text
+    assert host.public("key") in (tmp_path / "known_hosts").read_text()
