@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from meshrun.dataclass import dataclass
-from meshrun.launch.ssh_config import match_patterns
+from meshrun.launch.ssh_words import match_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def is_about(entry: Entry, name: str) -> bool:
     """Does this line speak of `name` ("host" or "[host]:port")? Plain, patterns, negated patterns, or hashed."""
     if entry.names.startswith("|1|"):
         return _is_hash_of(entry.names, name)
-    return match_patterns(name, entry.names.split(","))
+    return match_host(name, entry.names.split(","))
 
 
 def _is_hash_of(text: str, name: str) -> bool:
@@ -102,6 +102,17 @@ def judge_key(entries: Sequence[Entry], name: str, key_type: str, key: bytes) ->
 def find_types(entries: Sequence[Entry]) -> frozenset[str]:
     """Key types this host is known by: they are asked for first, so that a server with several shows that one."""
     return frozenset(entry.type for entry in entries if not entry.marker)
+
+
+def has_authority(entries: Sequence[Entry]) -> bool:
+    """Is there a @cert-authority for this host? Only then is a certificate of any use."""
+    return any(entry.marker == "@cert-authority" for entry in entries)
+
+
+def hash_name(name: str, salt: bytes) -> str:
+    """As HashKnownHosts writes a name."""
+    digest = hmac.new(salt, name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest()
+    return "|".join(["", "1", *(base64.b64encode(part).decode("ascii") for part in (salt, digest))])
 
 
 def make_line(name: str, key_type: str, key: bytes) -> str:

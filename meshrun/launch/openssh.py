@@ -32,7 +32,7 @@ from meshrun.launch.openssh_ears import Ears
 from meshrun.launch.pipes import TOO_SLOW, read_both, read_rest, signal_session, start_process, wait_for, write_all
 from meshrun.launch.ssh_connect import Failed, take_turn
 from meshrun.launch.ssh_files import end_last_line
-from meshrun.launch.ssh_target import Asked
+from meshrun.launch.ssh_jump import Asked
 from meshrun.spec.values import Host, SshSettings
 
 _EXIT_WAIT_S = 5.0

@@ -9,7 +9,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from meshrun.dataclass import dataclass
-from meshrun.launch.ssh_target import Asked, parse_jump
+from meshrun.errors import InputError
+from meshrun.launch.ssh_jump import Asked, parse_jump, read_chain
+from meshrun.launch.ssh_words import WordsError
 from meshrun.spec.values import SshSettings
 
 # What would ask, clash between hosts, outlive the run or take the line's own streams, whatever the user's config says.
@@ -105,8 +107,10 @@ def read_answers(text: str) -> dict[str, str]:
 
 def find_jumps(answers: Mapping[str, str]) -> tuple[Asked, ...]:
     """ProxyJump's hosts, nearest first. Raises InputError."""
-    text = answers.get("proxyjump", "none")
-    return () if text.lower() in ("", "none") else tuple(parse_jump(one) for one in text.split(","))
+    try:
+        return tuple(parse_jump(one) for one in read_chain(answers.get("proxyjump", "none")))
+    except WordsError as error:
+        raise InputError(str(error)) from None
 
 
 def make_arguments(way: Way, timeout_s: float, command: str) -> tuple[str, ...]:

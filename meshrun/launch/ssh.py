@@ -1,48 +1,28 @@
-"""Owns: a node's agent over SSH: connect, check the host key, log in, run the command; the only paramiko there is.
+"""Owns: a node's agent over SSH as a channel: the way there, then what is read and written.
 Must not: prompt, ever; be imported before an SSH host is to be opened (paramiko costs a tenth of a second).
 Called by: launch.openers."""
 
 from __future__ import annotations
 
-import logging
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from functools import lru_cache
 
 import paramiko
 
-from meshrun.errors import Cause, CauseKind, InputError
-from meshrun.launch.boot import COMMAND, UNKNOWN_SIGNAL
+from meshrun.errors import InputError
+from meshrun.launch.boot import UNKNOWN_SIGNAL
 from meshrun.launch.channel import Channel, Deliver, Opener, Remark, Unreachable
-from meshrun.launch.host_key import find_entries, judge_host
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
-from meshrun.launch.known_hosts import find_types
-from meshrun.launch.ssh_config import Target, restrict
-from meshrun.launch.ssh_connect import (
-    Failed,
-    blame_jump,
-    name_server,
-    open_stream,
-    read_public_key,
-    refuse_login,
-    take_turn,
-    time_left,
-)
+from meshrun.launch.ssh_connect import Failed, explain_input
 from meshrun.launch.ssh_files import read_hops
+from meshrun.launch.ssh_jump_hosts import Closers, Gone, JumpHost, reach
+from meshrun.launch.ssh_transport import execute
 from meshrun.spec.values import Host, SshSettings
 
-# paramiko wakes up this often only to look whether it was closed; we wake it by shutting the socket down instead.
-_IDLE_S = 30.0
 _FLUSH_S = 1.0
 _STATUS_S = 5.0
-# How often stderr is looked at when stdout is silent. An open line has a beat every 2 s, so there it costs nothing.
-_POLL_S, _POLL_OPEN_S = 0.1, 2.5
-
-logging.getLogger("paramiko").addHandler(logging.NullHandler())
-logging.getLogger("paramiko").propagate = False
+# How often stderr is looked at when stdout is silent. An open line has a beat every 2 s, so this costs nothing.
+_POLL_OPEN_S = 2.5
 
 
 def open_ssh(host: Host, settings: SshSettings, connect_timeout_s: float, make_start: MakeStart) -> Opener:
@@ -56,19 +36,14 @@ def open_ssh(host: Host, settings: SshSettings, connect_timeout_s: float, make_s
     return open_one
 
 
-class _Gone(Exception):
-    """The channel was closed while it was being opened."""
-
-
 class _SshChannel:
     def __init__(
         self, node: int, deliver: Deliver, host: Host, settings: SshSettings, timeout_s: float, make_start: MakeStart
     ) -> None:
         self._intake = Intake(node, deliver)
         self._outbox = Outbox()
-        self._lock = threading.Lock()
-        self._closers: list[Callable[[], object]] = []
-        self._closed = False
+        self._closers = Closers()
+        self._jump: JumpHost | None = None
         args = (host, settings, timeout_s, make_start)
         threading.Thread(target=self._run, args=args, name=f"ssh-{node}", daemon=True).start()
 
@@ -96,9 +71,8 @@ class _SshChannel:
         except Failed as failed:
             self._intake.deliver(Unreachable(self._intake.node, failed.cause))
         except InputError as error:
-            cause = Cause(CauseKind.CONFIG, "; ".join(problem.message for problem in error.problems))
-            self._intake.deliver(Unreachable(self._intake.node, cause))
-        except _Gone:
+            self._intake.deliver(Unreachable(self._intake.node, explain_input(error)))
+        except Gone:
             pass
         except Exception as error:  # paramiko's depths; a thread that ends without a word would be a hang
             self._intake.end(UNKNOWN_SIGNAL, f"the ssh connection failed: {type(error).__name__}: {error}")
@@ -108,55 +82,17 @@ class _SshChannel:
 
     def _start(self, host: Host, settings: SshSettings, timeout_s: float) -> paramiko.Channel:
         hops = read_hops(host.name, host.user, host.port, settings)
-        with take_turn(name_server(hops[0])):
-            deadline = time.monotonic() + timeout_s
-            return _execute(self._connect(hops, deadline), hops[-1], deadline)
+        for note in (note for hop in hops for note in hop.notes):
+            if _is_news(note):
+                self._remark(note)
+        transport, self._jump = reach(hops, timeout_s, self._closers, self._remark)
+        return execute(transport, hops[-1], time.monotonic() + timeout_s)
 
-    def _connect(self, hops: Sequence[Target], deadline: float) -> paramiko.Transport:
-        stream: socket.socket | paramiko.Channel | None = None
-        for hop, after in zip(hops, [*hops[1:], None], strict=True):
-            try:
-                if stream is None:
-                    stream, closers = open_stream(hop, deadline)
-                    for closer in closers:
-                        self._keep(closer)
-                transport = self._enter(hop, stream, deadline)
-                if after is None:
-                    return transport
-                stream = _forward(transport, hop, after, deadline)
-            except Failed as failed:
-                raise blame_jump(failed, hop, hops) from None
-        raise AssertionError("a connection has at least one hop")
-
-    def _enter(self, hop: Target, stream: socket.socket | paramiko.Channel, deadline: float) -> paramiko.Transport:
-        entries = find_entries(hop)
-        transport = _Transport(stream)
-        transport.daemon = True
-        self._keep(transport.close)
-        _configure(transport, hop, find_types(entries))
-        shown = _shake_hands(transport, hop, deadline)
-        if remark := judge_host(hop, entries, shown.get_name(), shown.asbytes()):
-            self._intake.deliver(Remark(self._intake.node, remark))
-        transport.auth_timeout = time_left(deadline, hop)
-        _log_in(transport, hop)
-        stream.settimeout(_IDLE_S)
-        return transport
-
-    def _keep(self, closer: Callable[[], object]) -> None:
-        with self._lock:
-            self._closers.append(closer)
-            closed = self._closed
-        if closed:
-            self._hang_up()
-            raise _Gone
+    def _remark(self, text: str) -> None:
+        self._intake.deliver(Remark(self._intake.node, text))
 
     def _hang_up(self) -> None:
-        with self._lock:
-            self._closed = True
-            closers, self._closers = self._closers, []
-        for closer in closers:  # the socket first: that wakes every thread that waits on it
-            with suppress(OSError, EOFError):
-                closer()
+        self._closers.close()
 
     def _read(self, session: paramiko.Channel) -> str:
         """Until the far side ends; returns why we must end it, "" if it did. One thread drains both of its streams."""
@@ -174,7 +110,7 @@ class _SshChannel:
         elif session.get_transport().is_active():
             self._intake.end(UNKNOWN_SIGNAL, garbled or "the agent was ended by a signal")
         else:
-            self._intake.end(None, garbled or "the connection broke")
+            self._intake.end(None, garbled or _explain_break(self._jump))
 
 
 def _read_some(session: paramiko.Channel, intake: Intake) -> bytes:
@@ -204,147 +140,20 @@ def _write_all(session: paramiko.Channel, data: bytes) -> None:
                 raise
 
 
-class _Transport(paramiko.Transport):
-    """paramiko's, but it asks for the key types by which the host is known first, and never for certificates, which
-    paramiko would take for plain keys."""
-
-    known_types: frozenset[str] = frozenset()
-    wish = "*"
-
-    @property
-    def preferred_keys(self) -> tuple[str, ...]:
-        plain = restrict([name for name in super().preferred_keys if "-cert-" not in name], self.wish)
-        return tuple(sorted(plain, key=lambda name: _family(name) not in self.known_types))
+def _explain_break(jump: JumpHost | None) -> str:
+    broken = jump.find_broken() if jump else ""
+    if broken:
+        return f"the connection to the jump host {broken} broke"
+    return "the connection broke" + (f" (it goes through {jump.route[-1].name})" if jump else "")
 
 
-def _family(algorithm: str) -> str:
-    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
+def _is_news(note: str) -> bool:
+    """What one config says of many hosts is said once."""
+    with _said_lock:
+        news = note not in _said
+        _said.add(note)
+    return news
 
 
-def _configure(transport: _Transport, hop: Target, known_types: frozenset[str]) -> None:
-    options, wishes = transport.get_security_options(), dict(hop.algorithms)
-    transport.known_types = known_types
-    transport.wish = wishes.get("hostkeyalgorithms", "*")
-    options.ciphers = restrict(options.ciphers, wishes.get("ciphers", "*"))
-    options.digests = restrict(options.digests, wishes.get("macs", "*"))
-    options.kex = restrict(options.kex, wishes.get("kexalgorithms", "*"))
-    if not (options.ciphers and options.digests and options.kex and transport.preferred_keys):
-        message = "the ssh config allows no algorithm that paramiko knows"
-        raise Failed(Cause(CauseKind.CONFIG, message, "see Ciphers, MACs, KexAlgorithms, HostKeyAlgorithms there"))
-
-
-def _shake_hands(transport: paramiko.Transport, hop: Target, deadline: float) -> paramiko.PKey:
-    transport.banner_timeout = transport.handshake_timeout = left = time_left(deadline, hop)
-    try:
-        transport.start_client(timeout=left)
-        return transport.get_remote_server_key()
-    except paramiko.ssh_exception.IncompatiblePeer as error:
-        raise Failed(Cause(CauseKind.CONFIG, f"{hop.hostname} speaks no ssh algorithm in common: {error}")) from None
-    except (paramiko.SSHException, EOFError, OSError):
-        time_left(deadline, hop)
-        message = f"{hop.hostname} port {hop.port} closed the connection before login"
-        raise Failed(Cause(CauseKind.DROPPED, message, "its sshd may be at MaxStartups, or is no sshd")) from None
-
-
-def _forward(transport: paramiko.Transport, hop: Target, after: Target, deadline: float) -> paramiko.Channel:
-    where = (after.hostname, after.port)
-    try:
-        return transport.open_channel("direct-tcpip", where, ("127.0.0.1", 0), timeout=time_left(deadline, hop))
-    except paramiko.ChannelException as error:
-        forbidden = error.code == 1
-        kind = CauseKind.JUMP if forbidden else CauseKind.REFUSED
-        message = f"{hop.name} does not forward to {after.hostname} port {after.port}: {error.text}"
-        raise Failed(Cause(kind, message, "see AllowTcpForwarding in its sshd_config" if forbidden else "")) from None
-    except (paramiko.SSHException, EOFError, OSError):
-        time_left(deadline, hop)
-        raise Failed(Cause(CauseKind.DROPPED, f"{hop.name} closed the connection")) from None
-
-
-def _execute(transport: paramiko.Transport, target: Target, deadline: float) -> paramiko.Channel:
-    try:
-        session = transport.open_session(timeout=time_left(deadline, target))
-        session.exec_command(COMMAND)
-        session.settimeout(_POLL_S)
-        return session
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        if not transport.is_active():
-            raise Failed(Cause(CauseKind.DROPPED, f"{target.hostname} closed the connection after login")) from None
-        message = f"{target.hostname} let {target.user} in but ran no command: {error}"
-        raise Failed(Cause(CauseKind.AGENT, message, "see ForceCommand and MaxSessions in its sshd_config")) from None
-
-
-def _log_in(transport: paramiko.Transport, target: Target) -> None:
-    """Public keys only, in the order of `_find_keys`. Raises Failed, naming all that was tried."""
-    tried: list[str] = []
-    agent = paramiko.Agent() if target.use_agent else None
-    try:
-        for label, key in _find_keys(target, agent):
-            if isinstance(key, str):
-                tried.append(f"{label} ({key})")
-                continue
-            tried.append(label)
-            if _try_key(transport, target, key, tried):
-                return
-    finally:
-        if agent:
-            agent.close()
-    raise Failed(refuse_login(target, tried, ""))
-
-
-def _try_key(transport: paramiko.Transport, target: Target, key: paramiko.PKey, tried: list[str]) -> bool:
-    try:
-        rest = transport.auth_publickey(target.user, key)
-    except paramiko.BadAuthenticationType as error:
-        raise Failed(refuse_login(target, tried, f"it only offers {', '.join(error.allowed_types)}")) from None
-    except (paramiko.SSHException, EOFError, OSError):
-        if transport.is_active():
-            return False
-        if len(tried) == 1:
-            message = f"{target.hostname} port {target.port} closed the connection during login"
-            raise Failed(Cause(CauseKind.DROPPED, message)) from None
-        raise Failed(refuse_login(target, tried, "it closed the connection (MaxAuthTries)")) from None
-    if rest:
-        raise Failed(refuse_login(target, tried, f"it also wants {', '.join(rest)}"))
-    return True
-
-
-def _find_keys(target: Target, agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey | str]]:
-    """Configured files, then the agent's other keys, then the default files; a reason instead of a key that is none.
-
-    A file that needs a passphrase is taken from the agent if that has it."""
-    held = {key.asbytes(): key for key in agent.get_keys()} if agent else {}
-    for path in target.identities:
-        yield path, _pick(path, held)
-    if not target.identities_only:
-        for key in list(held.values()):
-            yield f"agent key {getattr(key, 'comment', '') or key.get_name()}", key
-    for path in target.default_keys:
-        found = _pick(path, held)
-        if found != _MISSING:
-            yield path, found
-
-
-_MISSING = "no such file"
-
-
-def _pick(path: str, held: dict[bytes, paramiko.AgentKey]) -> paramiko.PKey | str:
-    key = _load_key(path)
-    if isinstance(key, str):
-        return held.pop(read_public_key(path), None) or key
-    held.pop(key.asbytes(), None)
-    return key
-
-
-@lru_cache(maxsize=64)
-def _load_key(path: str) -> paramiko.PKey | str:
-    try:
-        return paramiko.PKey.from_path(path)
-    except FileNotFoundError:
-        return _MISSING
-    except OSError as error:
-        return error.strerror or "unreadable"
-    except TypeError:  # cryptography's word for a key that needs a passphrase
-        return "it needs a passphrase and is not in the agent"
-    except Exception as error:  # each key format has its own
-        text = str(error)
-        return "it needs a passphrase and is not in the agent" if "password" in text.lower() else f"not a key: {text}"
+_said: set[str] = set()
+_said_lock = threading.Lock()

@@ -1,192 +1,270 @@
-"""Owns: OpenSSH's client configuration as values: lines, Host/Match/Include, first value wins, and the Target it gives.
+"""Owns: OpenSSH's client configuration as values: lines, Host/Match/Include, passes, first value wins.
 Must not: read files or run commands (both are arguments), or know paramiko.
-Called by: launch.ssh_files."""
+Called by: launch.ssh_files, launch.ssh_target."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 
-from meshrun.dataclass import dataclass, field
+from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
+from meshrun.launch.ssh_canonical import DEFAULTS, canonicalize, normalize
+from meshrun.launch.ssh_jump import parse_jump, read_chain
+from meshrun.launch.ssh_keywords import ALIASES, KEYWORDS, REMEDY, Use, check_value, spell
+from meshrun.launch.ssh_match import Facts, World, holds, parse_match
+from meshrun.launch.ssh_words import WordsError, expand, match_host, match_pattern, split_line, split_words
 
-_MANY = frozenset({"identityfile"})
+_MANY = frozenset({"identityfile", "certificatefile", "sendenv"})
 _MAX_INCLUDES = 16  # as in OpenSSH (readconf.c, READCONF_MAX_DEPTH)
-# Ignoring them would make a connection less safe than the user's own `ssh` is.
-_REFUSED = ("revokedhostkeys",)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One setting of one file: the keyword in lower case and its argument text; `at` says where."""
+    """One setting: keyword in lower case, its words and its text as it stands. `problem`: what is wrong with it."""
 
     keyword: str
+    words: tuple[str, ...]
     text: str
     at: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One host as `ssh` would see it. Files are absolute; the first of `identities` comes from the command line."""
-
-    name: str  # as written
-    hostname: str
-    port: int
-    user: str
-    user_said: bool
-    port_said: bool
-    identities: tuple[str, ...]
-    identities_only: bool
-    default_keys: tuple[str, ...]  # tried last; empty when any identity was configured, as ssh does
-    use_agent: bool
-    key_name: str  # what the host is called in known_hosts
-    known_hosts: tuple[str, ...]  # the first is where a new key goes
-    accept_new: bool
-    proxy_jump: tuple[str, ...] = ()
-    proxy_command: str = ""
-    config: str = ""  # --ssh-config, for the commands that hints show
-    algorithms: tuple[tuple[str, str], ...] = ()  # keyword → list, for ciphers, macs, kexalgorithms, hostkeyalgorithms
+    problem: str = ""
 
     @property
-    def login(self) -> str:
-        """The `ssh` command that reaches this host as this job does."""
-        config = ["-F", self.config] if self.config else []
-        port = ["-p", str(self.port)] if self.port != 22 else []
-        return shlex.join(["ssh", *config, *port, f"{self.user}@{self.name}"])
+    def word(self) -> str:
+        """The first word, "" if there is none."""
+        return self.words[0] if self.words else ""
+
+
+Options = dict[str, list[Line]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """What a Match line may ask about: the world outside the file."""
+class Source:
+    """The lines of a file; `user`: it is the user's, so relative includes are in ~/.ssh and not in /etc/ssh."""
 
-    local_user: str
-    home: str
-    run: Callable[[str], bool] = field(default=lambda _: False)  # Match exec: does this command end with 0?
+    lines: tuple[Line, ...]
+    user: bool = True
+
+
+ReadInclude = Callable[[str, bool], Sequence[tuple[Line, ...]]]
 
 
 def parse_lines(text: str, source: str) -> tuple[Line, ...]:
-    """The settings of one file, comments dropped. Raises nothing: OpenSSH's own errors are left to `ssh`."""
-    found = []
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        match = re.match(r'"?([A-Za-z]+)"?\s*(?:=\s*|\s+)(.*)$', line)
-        if match and not line.startswith("#"):
-            found.append(Line(match[1].lower(), match[2].strip(), Place(source, number)))
-    return tuple(found)
+    """The settings of one file, comments dropped. Whatever is wrong stays with its line: only who reads the whole knows
+    what IgnoreUnknown says."""
+    lines = []
+    for number, raw in enumerate(text.split("\n"), 1):
+        if found := split_line(raw):
+            lines.append(_parse_line(*found, Place(source, number)))
+    return tuple(lines)
 
 
-ReadInclude = Callable[[str], Sequence[tuple[Line, ...]]]
+def _parse_line(keyword: str, text: str, at: Place) -> Line:
+    keyword = ALIASES.get(keyword, keyword)
+    try:
+        words = split_words(text)
+        problem = "a value is missing" if not text else check_value(keyword, words) if keyword in KEYWORDS else ""
+        if keyword == "match" and not problem:
+            parse_match(words)
+        if keyword == "proxyjump":
+            for hop in read_chain(text):
+                parse_jump(hop)
+        return Line(keyword, words, text, at, problem)
+    except WordsError as error:
+        return Line(keyword, (), text, at, str(error))
 
 
 def resolve(
-    files: Sequence[tuple[Line, ...]], name: str, given: dict[str, str], asker: Asker, include: ReadInclude
-) -> dict[str, list[str]]:
-    """keyword → values for the host `name`; `given` (user, port) is what outranks the files. Raises InputError."""
-    found: dict[str, list[str]] = {}
-    for lines in files:
-        for line in _active(lines, name, given, found, asker, include, 0):
-            if line.keyword in _MANY:
-                found.setdefault(line.keyword, []).append(line.text)
-            else:
-                found.setdefault(line.keyword, [line.text])
-    refused = [key for key in _REFUSED if key in found and found[key][0].lower() != "none"]
-    if refused:
-        raise InputError([Problem(f"{name}: the ssh config sets {key}, which is not supported") for key in refused])
-    return found
+    files: Sequence[Source], name: str, given: Mapping[str, str], world: World, include: ReadInclude, command: str = ""
+) -> Options:
+    """keyword → its line or lines for the host `name`. Raises InputError with all that OpenSSH would refuse.
 
-
-def _active(
-    lines: tuple[Line, ...],
-    name: str,
-    given: dict[str, str],
-    found: dict[str, list[str]],
-    asker: Asker,
-    include: ReadInclude,
-    depth: int,
-) -> Iterator[Line]:
-    """The lines that hold for this host. An Include inside a block counts only where the block does."""
-    active = True
-    for line in lines:
-        if line.keyword == "host":
-            active = match_patterns(name, _split(line.text))
-        elif line.keyword == "match":
-            active = _match(line, name, given, found, asker)
-        elif active and line.keyword == "include":
-            if depth >= _MAX_INCLUDES:
-                raise InputError(Problem("Include is nested too deeply", line.at, line_text=line.text))
-            for pattern in _split(line.text):
-                for inner in include(pattern):
-                    yield from _active(inner, name, given, found, asker, include, depth + 1)
-        elif active:
-            yield line
-
-
-def match_patterns(name: str, patterns: Sequence[str]) -> bool:
-    """OpenSSH's pattern list: `*`, `?`, and a leading `!` that vetoes."""
-    matched = False
-    for pattern in patterns:
-        plain = pattern.removeprefix("!").lower()
-        if _matches(name.lower(), plain):
-            if pattern.startswith("!"):
-                return False
-            matched = True
-    return matched
-
-
-def _matches(name: str, pattern: str) -> bool:
-    # fnmatch knows [...], OpenSSH does not.
-    return name == pattern or (("*" in pattern or "?" in pattern) and fnmatchcase(name, pattern.replace("[", "[[]")))
-
-
-def _match(line: Line, name: str, given: dict[str, str], found: dict[str, list[str]], asker: Asker) -> bool:
-    words = _split(line.text)
-    hostname = found.get("hostname", [name])[0]
-    user = given.get("user") or found.get("user", [asker.local_user])[0]
-    while words:
-        criterion, sep, value = words.pop(0).partition("=")
-        negated, criterion = criterion.startswith("!"), criterion.removeprefix("!").lower()
-        if criterion in ("all", "canonical", "final"):
-            holds = criterion == "all"  # no canonicalisation and no second pass here, so those two never hold
-        else:
-            value = value if sep else words.pop(0) if words else ""
-            holds = _ask(line, criterion, value, {"host": hostname, "originalhost": name, "user": user}, asker)
-        if holds == negated:
-            return False
-    return True
-
-
-def _ask(line: Line, criterion: str, value: str, facts: dict[str, str], asker: Asker) -> bool:
-    if criterion == "exec":
-        tokens = {"h": facts["host"], "n": facts["originalhost"], "r": facts["user"], "u": asker.local_user}
-        return asker.run(expand(value, tokens, asker.home))
-    known = {**facts, "localuser": asker.local_user}
-    if criterion not in known:
-        raise InputError(Problem(f"Match {criterion} is not supported", line.at, line_text=f"Match {line.text}"))
-    return match_patterns(known[criterion], value.split(","))
-
-
-def _split(text: str) -> list[str]:
+    `given` (user, port, proxyjump) is what outranks the files; `command` is what will run there, for Match."""
+    reading = _Reading(name, given, world, include, command)
+    reading.read_all(files)
     try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
+        final = canonicalize(reading.hostname(), {key: line.words for key, (line, *_) in reading.found.items()}, world)
+        if reading.wants_final or final is not None:
+            reading.begin_final(normalize(final or reading.hostname()))
+            reading.read_all(files)
+    except WordsError as error:
+        raise InputError(Problem(f"{name}: {error}")) from None
+    return reading.found
 
 
-def expand(text: str, tokens: dict[str, str], home: str) -> str:
-    """`%h`-like tokens (`%%` is %), and a leading `~/`."""
-    filled = re.sub(r"%(.)", lambda m: "%" if m[1] == "%" else tokens.get(m[1], m[0]), text)
-    return home + filled[1:] if filled == "~" or filled.startswith("~/") else filled
+class _Reading:
+    """One host's way through the files."""
+
+    def __init__(
+        self, name: str, given: Mapping[str, str], world: World, include: ReadInclude, command: str = ""
+    ) -> None:
+        self.found: Options = {key: [_given(key, value)] for key, value in given.items() if value}
+        self.wants_final = False
+        self._name = self._host = name
+        self._world, self._include, self._command = world, include, command
+        self._final = False
+        self._problems: dict[Place | None, Problem] = {}
+
+    def begin_final(self, hostname: str) -> None:
+        """The second pass: Host and Match see the name that the first one led to, and `Match final` holds."""
+        self._final, self._host = True, hostname
+        self.found["hostname"] = [_given("hostname", hostname.replace("%", "%%"))]
+        for key, default in DEFAULTS.items():  # too late to be set now
+            self.found.setdefault(key, [_given(key, default)])
+
+    def hostname(self) -> str:
+        """What HostName has made of the name so far."""
+        if self._final or "hostname" not in self.found:
+            return self._host
+        return expand(self.found["hostname"][0].word, {"h": self._name})
+
+    def read_all(self, files: Sequence[Source]) -> None:
+        """Every file, in order. Raises InputError."""
+        for source in files:
+            self._read(source.lines, source.user, True, 0)
+        if self._problems:
+            raise InputError(self._problems.values())
+
+    def _read(self, lines: tuple[Line, ...], user: bool, reached: bool, depth: int) -> None:
+        """`reached`: the Include that led here stood in a block that holds; if not, lines are only checked."""
+        active = reached
+        for line in lines:
+            try:
+                if not self._check(line):
+                    continue
+                if line.keyword == "host":
+                    active = reached and self._is_host(line)
+                elif line.keyword == "match":
+                    active = self._matches(line, reached)
+                elif line.keyword == "include":
+                    self._read_included(line, user, active, depth)
+                elif active:
+                    self._store(line)
+            except WordsError as error:
+                self._complain(line, str(error))
+
+    def _check(self, line: Line) -> bool:
+        known = line.keyword in KEYWORDS
+        ignored = self.found.get("ignoreunknown")
+        if not known and ignored and not line.problem and match_host(line.keyword, ignored[0].word.split(",")):
+            return False
+        if line.problem or not known:
+            self._complain(line, line.problem or "OpenSSH knows no such keyword")
+            return False
+        return True
+
+    def _complain(self, line: Line, problem: str, hint: str = "") -> None:
+        text = f"{spell(line.keyword)} {line.text}".rstrip()
+        self._problems[line.at] = Problem(f"the ssh config says {text}: {problem}", line.at, hint=hint)
+
+    def _is_host(self, line: Line) -> bool:
+        active = False
+        for pattern in line.words:
+            if match_pattern(self._host, pattern.removeprefix("!")):
+                if pattern.startswith("!"):
+                    return False
+                active = True
+        return active
+
+    def _matches(self, line: Line, reached: bool) -> bool:
+        criteria = parse_match(line.words)
+        self.wants_final |= any(name == "final" and not negated for name, negated, _ in criteria)
+        return reached and holds(criteria, self._facts(), self._world)
+
+    def _facts(self) -> Facts:
+        return Facts(
+            host=self.hostname(),
+            original=self._name,
+            user=self._word("user", self._world.local_user),
+            tokens=make_tokens(self._name, self.hostname(), self.found, self._world),
+            final=self._final,
+            tag=self._word("tag"),
+            command=self._command,
+        )
+
+    def _word(self, key: str, default: str = "") -> str:
+        return self.found[key][0].word if key in self.found else default
+
+    def _read_included(self, line: Line, user: bool, active: bool, depth: int) -> None:
+        if depth >= _MAX_INCLUDES:
+            raise InputError(Problem("Include is nested too deeply", line.at, line_text=line.text))
+        for pattern in line.words:
+            path = (
+                expand(pattern, self._facts().tokens, self._world.environ)
+                if "%" in pattern or "$" in pattern
+                else pattern
+            )
+            if path.startswith("~") and not user:
+                raise WordsError("a system-wide file cannot include from a home")
+            for inner in self._include(path, user):
+                self._read(inner, user, active, depth + 1)
+
+    def _store(self, line: Line) -> None:
+        key = line.keyword
+        if key == "refuseconnection":
+            self._complain(line, "the ssh config refuses this host")
+        elif key == "proxyjump" and ("proxycommand" in self.found or "proxyjump" in self.found):
+            pass  # whichever of the two comes first counts, also when it is `ProxyCommand none`
+        elif key == "proxycommand" and "proxyjump" in self.found and not is_none(self.found["proxyjump"][0]):
+            pass
+        elif key in _MANY:
+            lines = self.found.setdefault(key, [])
+            if line.words not in [known.words for known in lines]:
+                lines.append(line)
+        else:
+            self.found.setdefault(key, [line])
 
 
-def restrict(available: Sequence[str], wish: str) -> tuple[str, ...]:
-    """An algorithm list of the config (`a,b`, `-a*`, `+a`, `^a`) applied to what we can do, in the config's order."""
-    patterns = wish.lstrip("+-^").split(",")
-    if wish.startswith("+"):
-        return tuple(available)
-    if wish.startswith("-"):
-        return tuple(name for name in available if not match_patterns(name, patterns))
-    chosen = [name for pattern in patterns for name in available if match_patterns(name, [pattern])]
-    rest = list(available) if wish.startswith("^") else []
-    return tuple(dict.fromkeys([*chosen, *rest]))
+def is_none(line: Line) -> bool:
+    """Does it say `none`?"""
+    return line.text.strip().lower() == "none"
+
+
+def _given(key: str, value: str) -> Line:
+    return Line(key, (value,), value, Place("command line"))
+
+
+def make_tokens(name: str, hostname: str, found: Options, world: World) -> dict[str, str]:
+    """What the tokens of OpenSSH stand for with this host, as far as `found` says."""
+
+    def first(key: str, default: str) -> str:
+        return found[key][0].word if key in found else default
+
+    jump = "" if "proxyjump" not in found or is_none(found["proxyjump"][0]) else found["proxyjump"][0].word
+    jump_host = jump.rpartition(",")[2].rpartition("@")[2]
+    port, user = first("port", "22"), first("user", world.local_user)
+    hashed = hashlib.sha1(f"{world.hostname}{hostname}{port}{user}{jump_host}".encode("utf-8", "surrogateescape"))
+    return {
+        "C": hashed.hexdigest(),
+        "L": world.hostname.split(".")[0],
+        "d": world.home,
+        "h": hostname,
+        "i": str(world.uid),
+        "j": jump_host,
+        "k": first("hostkeyalias", name),
+        "l": world.hostname,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": world.local_user,
+    }
+
+
+def find_ignored(found: Options) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """Notes on what is ignored, and problems for what may not be."""
+    notes, problems = [], []
+    for key, (line, *_) in found.items():
+        keyword = KEYWORDS[key]
+        if keyword.use not in (Use.NOTED, Use.REFUSED) or line.word.lower() in keyword.unless:
+            continue
+        if keyword.use is Use.NOTED:
+            notes.append(f"{line.at}: {spell(key)} is ignored: {keyword.why}")
+        elif key != "proxyusefdpass" or ("proxycommand" in found and not is_none(found["proxycommand"][0])):
+            problems.append(
+                Problem(
+                    f"the ssh config sets {spell(key)}, which meshrun cannot honour: {keyword.why}",
+                    line.at,
+                    hint=REMEDY,
+                )
+            )
+    return tuple(notes), tuple(problems)

@@ -1,27 +1,33 @@
 """Owns: a byte stream to an ssh server, by TCP or through a ProxyCommand; whose turn it is; the causes of failure.
 Must not: speak ssh or know paramiko.
-Called by: launch.ssh, launch.openssh."""
+Called by: launch.ssh_transport, ssh_jump_hosts, ssh_keys, host_key, openssh."""
 
 from __future__ import annotations
 
-import base64
 import errno
+import os
+import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Protocol
 
-from meshrun.errors import Cause, CauseKind
-from meshrun.launch.ssh_config import Target
+from meshrun.errors import Cause, CauseKind, InputError
+from meshrun.launch.ssh_target import Target
 
 # Logins under way at once: in all, and at one server (OpenSSH's MaxStartups starts to drop at 10).
 _LOGINS, _LOGINS_PER_SERVER = 32, 8
+_FEWEST = 2  # when it drops some
+_PROXY_END_S = 0.5  # between a proxy's closing its stdout and its end
 _all_logins = threading.BoundedSemaphore(_LOGINS)
-_server_logins: dict[str, threading.BoundedSemaphore] = {}
+_gates: dict[str, _Gate] = {}
 _registry = threading.Lock()
 
+_FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _KINDS = {
     errno.ECONNREFUSED: CauseKind.REFUSED,
     errno.ETIMEDOUT: CauseKind.TIMED_OUT,
@@ -32,6 +38,12 @@ _KINDS = {
 }
 
 
+class Stream(Protocol):
+    """What both a socket and a channel through a jump host are to ssh."""
+
+    def settimeout(self, timeout: float | None) -> None: ...
+
+
 class Failed(Exception):
     """An attempt to reach a host ended; `cause` says why. Never leaves launch."""
 
@@ -40,16 +52,19 @@ class Failed(Exception):
         self.cause = cause
 
 
-def dial(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A TCP connection to the first address of `host` that takes one, within `timeout_s`. Raises Failed."""
+def dial(target: Target, timeout_s: float) -> socket.socket:
+    """A TCP connection to the first address that takes one, within `timeout_s`. Raises Failed."""
+    host, port = target.hostname, target.port
     deadline = time.monotonic() + timeout_s
-    found = _look_up(host, port)
+    found = _look_up(host, port, _FAMILIES[target.family])
     for left, (family, kind, proto, _, address) in zip(range(len(found), 0, -1), found, strict=True):
         stream = socket.socket(family, kind, proto)
         try:
+            _bind(stream, family, target)
             stream.settimeout(max(0.1, (deadline - time.monotonic()) / left))
             stream.connect(address)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(target.keep_alive))
             return stream
         except OSError as error:
             stream.close()
@@ -57,9 +72,24 @@ def dial(host: str, port: int, timeout_s: float) -> socket.socket:
     raise Failed(_describe(host, port, last, timeout_s))
 
 
-def _look_up(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]:
+def _bind(stream: socket.socket, family: int, target: Target) -> None:
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # type: ignore[return-value]
+        if target.bind_interface:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.bind_interface.encode())
+        if target.bind_address:
+            found = socket.getaddrinfo(target.bind_address, 0, family, socket.SOCK_STREAM)
+            stream.bind(found[0][4])
+    except OSError as error:
+        where = " ".join(part for part in (target.bind_address, target.bind_interface) if part)
+        message = f"a connection to {target.hostname} cannot start at {where}: {error.strerror}"
+        raise Failed(Cause(CauseKind.CONFIG, message, "see BindAddress and BindInterface in the ssh config")) from None
+
+
+def _look_up(
+    host: str, port: int, family: int
+) -> list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]:
+    try:
+        return socket.getaddrinfo(host, port, family, type=socket.SOCK_STREAM)  # type: ignore[return-value]
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         message = f"the name {host} is not known here ({reason})"
@@ -80,13 +110,28 @@ def _describe(host: str, port: int, error: OSError, timeout_s: float) -> Cause:
     return Cause(kind, f"no way to {where}: {error.strerror or error}", "check the address and the network")
 
 
-def open_stream(first: Target, deadline: float) -> tuple[socket.socket, list[Callable[[], object]]]:
-    """To the first server on the way to a host; the functions end it and must be called in their order."""
-    if first.proxy_command:
-        proxy = Proxy(first.proxy_command)
-        return proxy.stream, [lambda: shut(proxy.stream), proxy.close]
-    stream = dial(first.hostname, first.port, time_left(deadline, first))
-    return stream, [lambda: shut(stream)]
+@contextmanager
+def open_stream(
+    first: Target, deadline: float, keep: Callable[[Callable[[], object]], None]
+) -> Iterator[socket.socket]:
+    """To the first server on the way to a host; `keep` gets what ends it. A failure within the block that may be the
+    proxy's is told with the proxy's own words."""
+    if not first.proxy_command:
+        stream = dial(first, time_left(deadline, first))
+        keep(lambda: shut(stream))
+        yield stream
+        return
+    proxy = Proxy(first.proxy_command)
+    keep(proxy.close)
+    try:
+        yield proxy.stream
+    except Failed as failed:
+        why = proxy.explain() if failed.cause.kind is CauseKind.DROPPED else ""
+        if not why:
+            raise
+        message = f"the ProxyCommand of {first.name} makes no connection: {why}"
+        hint = f"try it by hand: {first.proxy_command}"
+        raise Failed(Cause(CauseKind.DROPPED, message, hint)) from None
 
 
 class Proxy:
@@ -94,16 +139,50 @@ class Proxy:
 
     def __init__(self, command: str) -> None:
         self.stream, far = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (no name; a pipe would have to be read all the time)
         with far:
             end = far.fileno()
-            argv = ["/bin/sh", "-c", f"exec {command}"]
-            null = subprocess.DEVNULL
-            self._process = subprocess.Popen(argv, stdin=end, stdout=end, stderr=null, start_new_session=True)
+            argv = [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"]
+            self._process = subprocess.Popen(argv, stdin=end, stdout=end, stderr=self._said, start_new_session=True)
 
     def close(self) -> None:
-        """End it and leave no zombie. The stream is the caller's to close."""
-        self._process.kill()
+        """End it and leave no zombie."""
+        shut(self.stream)
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._said.close()
+
+    def explain(self) -> str:
+        """How it ended and what it said last; "" while it runs and has said nothing."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PROXY_END_S)
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - 500))
+        said = " ".join(self._said.read().decode("utf-8", "replace").split())
+        code = self._process.returncode
+        ended = "" if code is None else f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+        return ": ".join(part for part in (ended, said) if part)
+
+
+class _Gate:
+    """Lets so many in at once; fewer, the more often the server behind it drops one before login."""
+
+    def __init__(self) -> None:
+        self._limit, self._inside = _LOGINS_PER_SERVER, 0
+        self._moved = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: self._inside < self._limit)
+            self._inside += 1
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._moved:
+            self._inside -= 1
+            if isinstance(error, Failed) and error.cause.kind is CauseKind.DROPPED:
+                self._limit = max(_FEWEST, self._limit // 2)
+            self._moved.notify_all()
 
 
 def name_server(target: Target) -> str:
@@ -116,10 +195,10 @@ def take_turn(server: str) -> ExitStack:
 
     `server`: what tells the first server on the way from others, see `name_server`."""
     with _registry:
-        crowd = _server_logins.setdefault(server, threading.BoundedSemaphore(_LOGINS_PER_SERVER))
+        gate = _gates.setdefault(server, _Gate())
     turn = ExitStack()
-    for gate in (crowd, _all_logins):  # in this order: a crowd before one server must not hold up the others
-        turn.enter_context(gate)
+    turn.enter_context(gate)  # in this order: a crowd before one server must not hold up the others
+    turn.enter_context(_all_logins)
     return turn
 
 
@@ -138,11 +217,23 @@ def time_left(deadline: float, hop: Target) -> float:
     return left
 
 
-def blame_jump(failed: Failed, hop: Target, hops: Sequence[Target]) -> Failed:
-    """The same failure, said of a jump host if `hop` is one."""
-    if hop is hops[-1]:
+def wait_limit_s(hop: Target, timeout_s: float) -> float:
+    """How long one login may take: ConnectTimeout can only make it less."""
+    return min(timeout_s, hop.timeout_s or timeout_s)
+
+
+def blame_jump(failed: Failed, hop: Target) -> Failed:
+    """The same failure, said of the jump host `hop`, unless it is said already."""
+    if failed.cause.message.startswith("jump host "):
         return failed
     return Failed(Cause(failed.cause.kind, f"jump host {hop.name}: {failed.cause.message}", failed.cause.hint))
+
+
+def explain_input(error: InputError) -> Cause:
+    """What is wrong with the user's files, each with its place."""
+    said = (f"{problem.place}: {problem.message}" if problem.place else problem.message for problem in error.problems)
+    hints = dict.fromkeys(problem.hint for problem in error.problems if problem.hint)
+    return Cause(CauseKind.CONFIG, "; ".join(said), "; ".join(hints))
 
 
 def refuse_login(target: Target, tried: list[str], why: str) -> Cause:
@@ -150,12 +241,3 @@ def refuse_login(target: Target, tried: list[str], why: str) -> Cause:
     message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
     message += f"; tried in order: {', '.join(tried)}" if tried else "; there was no key to try"
     return Cause(CauseKind.AUTH, message, f"make `{target.login}` work without a password, or see --identity")
-
-
-def read_public_key(path: str) -> bytes:
-    """The key in `path`.pub, b"" if there is none."""
-    try:
-        with open(f"{path}.pub", "rb") as file:
-            return base64.b64decode(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return b""

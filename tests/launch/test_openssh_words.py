@@ -14,7 +14,7 @@ from meshrun.launch.boot import UNKNOWN_EXIT, UNKNOWN_SIGNAL
 from meshrun.launch.openssh_args import Hop, find_jumps, make_arguments, make_query, read_answers
 from meshrun.launch.openssh_causes import explain_failure, explain_query, explain_unrun, find_exit
 from meshrun.launch.openssh_ears import Ears
-from meshrun.launch.ssh_target import Asked
+from meshrun.launch.ssh_jump import Asked
 from meshrun.spec.values import SshSettings
 
 ANSWERS = {"hostname": "10.0.0.7", "port": "22", "user": "eve", "userknownhostsfile": "/h/known /h/known2"}
