@@ -5,7 +5,7 @@ Called by: cli."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from meshrun.launch.boot import make_prologue
 from meshrun.launch.channel import Opener
@@ -40,5 +40,6 @@ def _find_client(name: str) -> Callable[[Host, SshSettings, float, MakeStart], O
     return open_ssh
 
 
+@lru_cache(maxsize=64)  # half a megabyte: hosts that start alike share it
 def _make_start(python: str, prelude: str) -> bytes:
     return make_prologue([python], prelude, bundle())
