@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos import worker
-from tests.chaos.expect import EARLY, GRACE_S, SILENCE_S, Expected, unharmed
+from tests.chaos.expect import EARLY, SILENCE_S, Expected, grace_s, unharmed
 from tests.chaos.processes import list_groups
 from tests.chaos.trials import Layout, Moment, Target
 from tests.e2e.command import ROOT
@@ -79,7 +79,7 @@ def _check_codes(run: Run, expected: Expected) -> list[str]:
 def _check_left(run: Run) -> list[str]:
     """No process, no directory and no control group, after the time in which each agent ends what it has on its own."""
     silent = run.trial.fault.target in (Target.LINK, Target.HOST) or run.trial.fault.how == "STOP"
-    deadline = time.monotonic() + 4.0 + 2 * GRACE_S + (SILENCE_S if silent else 0.0)
+    deadline = time.monotonic() + 4.0 + 2 * grace_s(run.trial) + (SILENCE_S if silent else 0.0)
     crashed = run.trial.fault.target is Target.HOST and run.hit and run.cluster
     gone = run.cluster.path(run.trial.node, "/tmp") if crashed and run.cluster else None
     while True:

@@ -171,7 +171,7 @@ def _start_launcher(run: Run, i: int, port: int) -> subprocess.Popen[bytes]:
         hosts = "".join(f"{host.name} slots={trial.slots}\n" for host in cluster.hosts[: trial.nodes])
         (run.where / "hosts").write_text(hosts)
         options = [*cluster.options, "--hostfile", str(run.where / "hosts")]
-    options += ["--grace", f"{expect.GRACE_S}", "--start-timeout", f"{expect.START_S}"]
+    options += ["--grace", f"{expect.grace_s(trial)}", "--start-timeout", f"{expect.START_S}"]
     options += ["--connect-timeout", f"{expect.CONNECT_S}", "--log-dir", str(run.where / f"runs{i}")]
     options += ["--max-restarts", "2"] if trial.moment is Moment.PAUSE else []
     own |= {"STUBBORN": "1" if trial.moment is Moment.GRACE else "", "FAILURES": _count_failures(trial)}
@@ -268,7 +268,7 @@ def _follow_up(run: Run, after: After) -> None:
 def _resume(run: Run) -> None:
     """All that hears nothing of its launcher has to end, while it is stopped; then it may go on."""
     pid = run.launcher_pid(run.trial.node if run.trial.layout is Layout.HAND else 0)
-    within_s = expect.SILENCE_S + 4 * expect.GRACE_S + (expect.CONNECT_S if run.trial.moment in expect.EARLY else 0)
+    within_s = expect.SILENCE_S + 4 * expect.grace_s(run.trial) + (expect.CONNECT_S if run.trial.moment in expect.EARLY else 0)
     deadline = time.monotonic() + within_s
     while (left := [p for p in run.everywhere() if p.pid != pid]) and time.monotonic() < deadline:
         time.sleep(0.02)
