@@ -10,7 +10,7 @@ from enum import Enum
 from tests.chaos.trials import Layout, Moment, Target, Trial
 
 _GRACE_S = 1.0
-_LONG_GRACE_S = 4.0  # where the fault comes in it: on a busy machine the moment must not be over before the fault is there
+_LONG_GRACE_S = 4.0  # where the fault comes in it: it must not be over before that, on a busy machine either
 START_S = 8.0
 CONNECT_S = 6.0
 SILENCE_S = 10.0

@@ -268,7 +268,8 @@ def _follow_up(run: Run, after: After) -> None:
 def _resume(run: Run) -> None:
     """All that hears nothing of its launcher has to end, while it is stopped; then it may go on."""
     pid = run.launcher_pid(run.trial.node if run.trial.layout is Layout.HAND else 0)
-    within_s = expect.SILENCE_S + 4 * expect.grace_s(run.trial) + (expect.CONNECT_S if run.trial.moment in expect.EARLY else 0)
+    within_s = expect.SILENCE_S + 4 * expect.grace_s(run.trial)
+    within_s += expect.CONNECT_S if run.trial.moment in expect.EARLY else 0
     deadline = time.monotonic() + within_s
     while (left := [p for p in run.everywhere() if p.pid != pid]) and time.monotonic() < deadline:
         time.sleep(0.02)
