@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from tests.chaos.trials import Layout, Trial, make_trials
 
 
 def main() -> int:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the runs would rightly ignore it too
     args = _parse()
     seed, number = (int(word) for word in args.trial.split(":")) if args.trial else (args.seed, -1)
     trials = make_trials(seed, number + 1)[number:] if args.trial else make_trials(seed, args.n)
