@@ -35,6 +35,7 @@ class Groups:
     world_size: int
     default_timeout_s: float
     settings: Mapping[str, Any]  # the mesh's backend and timeout_s, by dim
+    alone: bool = False  # a rank makes its own group of a partition only
     made: dict[tuple[Partition, str, float, Options], dist.ProcessGroup] = field(default_factory=dict)
 
     def timeout_s(self, name: str) -> float:
@@ -58,17 +59,20 @@ class Groups:
             world: dist.ProcessGroup = dist.group.WORLD
             return world
         options = make_options(dict(asked), backend or dist.get_backend_config(), timeout_s, name)
-        mine = None
+        rank, mine = dist.get_rank(), None
         with side_groups(backend):
             for ranks in partition:
+                if self.alone and rank not in ranks:
+                    continue
                 group = dist.new_group(
                     list(ranks),
                     timeout=timedelta(seconds=timeout_s),
                     backend=backend or None,
                     pg_options=options,
+                    use_local_synchronization=self.alone,
                     group_desc=f"mesh_{name}",
                 )
-                if dist.get_rank() in ranks:
+                if rank in ranks:
                     mine = group
         assert mine is not None  # every partition covers the world
         return mine
@@ -93,7 +97,7 @@ def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_
     Raises ValueError as `check_grids`, and whatever torch raises; then group names differ between ranks and the process
     must end."""
     check_grids(mesh, world_size)
-    groups = Groups(world_size, timeout_s, mesh)
+    groups = Groups(world_size, timeout_s, mesh, alone=can_make_alone(mesh))
     built = Built()
     built.meshes[""] = _make_grid(mesh["dims"], device, groups)
     for name, dims in (mesh.get("factorings") or {}).items():
@@ -104,6 +108,20 @@ def build_meshes(mesh: Mapping[str, Any], device: str, world_size: int, timeout_
         built.meshes[name] = _make_view(root, name, dims, groups)
     built.plain_groups = groups.plain()
     return built
+
+
+def can_make_alone(mesh: Mapping[str, Any]) -> bool:
+    """Whether a rank can leave the groups that it is not in to others: at 2,048 ranks nearly all of a mesh's cost.
+
+    torch then names a group by its ranks and by how many groups this process has, so that must be the same everywhere:
+    true while there is none but the world. Not for a world that is bound to a device (a group is then a split of its
+    communicator, in which all take part), nor for MPI and torchcomms, which cannot do it."""
+    from torch.distributed import distributed_c10d as c10d
+
+    backends = {str(dist.get_backend_config()), *(mesh.get("backend") or {}).values()}
+    by_split = getattr(c10d, "_use_torchcomms_enabled", lambda: False)()
+    bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
+    return len(c10d._world.pg_names) == 1 and not (bound or by_split or any("mpi" in name for name in backends))
 
 
 @contextmanager
