@@ -4,9 +4,12 @@ Called by: watch."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from meshrun import wire
 from meshrun.plan.describe import describe_mesh
 from meshrun.plan.values import NodePlan, Plan
+from meshrun.spec.rehearsal import as_gloo
 from meshrun.spec.values import Host, Job
 
 # Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
@@ -25,6 +28,7 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
         form=job.form,
         argv=job.argv,
         typed=job.typed,
+        agents_here=nodes if job.rehearsal else 1,
         init=job.init,
         start_method=job.start_method,
         preload=job.preload,
@@ -56,7 +60,7 @@ def make_assign(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assi
         device=facts.device if asked == "auto" else asked,
         backend=job.backend,
         timeout_s=_timeout_s(job, plan),
-        mesh=describe_mesh(plan),
+        mesh=_mesh_for_workers(job, plan),
         workers=_workers(plan, plan.nodes[node]),
         max_restarts=job.max_restarts,
         progress_s=_progress_s(job),
@@ -73,6 +77,14 @@ def asked_device(job: Job) -> str:
 def host_of(job: Job, node: int) -> Host:
     """The host of a node; by hand, the one host of the command line is this node, whatever its number."""
     return job.hosts[node if node < len(job.hosts) else 0]
+
+
+def _mesh_for_workers(job: Job, plan: Plan) -> dict[str, Any]:
+    """The plan's mesh; in a rehearsal, with back ends that a CPU has."""
+    mesh = describe_mesh(plan)
+    if job.rehearsal and "backend" in mesh:
+        mesh["backend"] = {dim: as_gloo(name) for dim, name in mesh["backend"].items()}
+    return mesh
 
 
 def _timeout_s(job: Job, plan: Plan) -> float:

@@ -50,7 +50,6 @@ _IO = "every rank's stdout and stderr are files in the run directory: --log-dir 
 _TABLE: tuple[tuple[str, str, str], ...] = (
     ("meshrun", "--spares=", "spare nodes are not part of this version; leave it out"),
     ("meshrun", "--fake --ranks=", _FAKE),
-    ("meshrun", "--local", "not part of this version; leave out the hostfile to run on this machine"),
     ("meshrun", "--bind=", _BIND),
     ("torchrun", "--rdzv-endpoint= --rdzv-backend=", _RENDEZVOUS),
     ("torchrun", "--rdzv-id=", "each run gets an id of its own; leave it out"),

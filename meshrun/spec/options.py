@@ -123,6 +123,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("max-restarts", N, "lifecycle", "start all workers again after a failure, so often at most", 0, "N", (), (),
            0),
     Option("dry-run", F, "rehearsal", "show the plan, start nothing (= meshrun plan)", False),
+    Option("local", F, "rehearsal", "every node of the plan as an agent on this machine, on CPU with gloo", False),
     Option("job", T, "rehearsal", "a YAML file with any of these options as keys", None, "FILE"),
 )  # fmt: skip
 

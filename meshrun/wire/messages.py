@@ -52,6 +52,7 @@ class Brief:
     silence_s: float  # leave when nothing came from the launcher for so long
     window_bytes: int  # output that may be under way without an Ack
     typed: str = ""  # the script as the user wrote it, for sys.argv[0]
+    agents_here: int = 1  # so many agents of this run share the machine's cores (a rehearsal)
 
 
 @message
