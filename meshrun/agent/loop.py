@@ -211,6 +211,8 @@ class Agent:
             form=brief.form,
             argv=brief.argv,
             typed=brief.typed,
+            tensors=brief.tensors,
+            steps=brief.steps,
             init=brief.init,
             device=assign.device,
             backend=assign.backend,

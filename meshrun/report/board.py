@@ -65,7 +65,7 @@ def progress_after(progress: Progress, record: Record, now: float) -> Progress:
 
 def progress_planned(progress: Progress, plan: Plan) -> Progress:
     """The state once it is known which ranks there will be."""
-    ranks = frozenset(w.rank for w in plan.workers if progress.only_node in (None, w.node_rank))
+    ranks = frozenset(w.rank for w in plan.running if progress.only_node in (None, w.node_rank))
     return replace(progress, world_size=len(ranks), ranks=ranks, waiting=ranks)
 
 

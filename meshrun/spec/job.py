@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.backends import check_backend, find_misfit, needed_device
-from meshrun.spec.rehearsal import as_local, check_rehearsal
+from meshrun.spec.rehearsal import as_fake, as_local, check_rehearsal
 from meshrun.spec.settings import Settings
 from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
@@ -85,6 +85,8 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         show=settings["show"],
         quiet=settings["quiet"],
     )
+    if settings["fake"]:
+        return as_fake(job, settings, _count(settings, hosts, context))
     return as_local(job) if settings["local"] else job
 
 

@@ -1,4 +1,4 @@
-"""Owns: a job → the same job on this machine instead of its hosts (`--local`); what a rehearsal cannot be asked for.
+"""Owns: a job → the same job here instead of on its hosts (`--local`, `--fake`); what cannot be asked of that.
 Must not: change what the plan is made of: the plan and its fingerprint are those of the real run.
 Called by: spec.job; plan.orders (as_gloo)."""
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from meshrun.dataclass import replace
 from meshrun.errors import Place, Problem
 from meshrun.spec.settings import Settings
-from meshrun.spec.values import Host, Job, Rehearsal
+from meshrun.spec.values import Fake, Host, Job, Rehearsal
 
 LOOPBACK = "127.0.0.1"
 # Back ends that need an accelerator; any other name (gloo, mpi, one's own) is left to torch.
@@ -17,23 +17,42 @@ ACCELERATOR_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "cncl", "mccl", "tccl", 
 # Names of the nodes' interfaces: here the rendezvous is on loopback, and agents set its interface by themselves.
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 
+# A script that asks torch for accelerators finds none: they are not what is rehearsed.
+HIDDEN = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""), ("ASCEND_RT_VISIBLE_DEVICES", ""))
+
 Env = tuple[tuple[str, str], ...]
 
 
 def check_rehearsal(settings: Settings, hosts: tuple[Host, ...], count: int | None) -> Iterator[Problem]:
     """What does not go together with a rehearsal. `count`: workers on each host that says none, if that is known."""
-    if not settings["local"]:
+    kind = "local" if settings["local"] else "fake"
+    place = Place(f"--{kind}")
+    if not settings["fake"]:
+        lonely = [name for name in ("ranks", "tensors", "steps") if settings[name] is not None]
+        yield from (Problem(f"--{name} belongs to --fake", Place(f"--{name}"), hint="add --fake") for name in lonely)
+    if not settings[kind]:
         return
-    place = Place("--local")
+    if settings["fake"]:
+        yield from _check_fake(settings)
     if (settings["nnodes"] or 1) > 1:
         hint = "rehearse it with a list of hosts: --hosts a:4,b:4"
         yield Problem("by hand, other nodes take part: they cannot be rehearsed here", place, hint=hint)
     if settings["launcher"] == "ssh":
         yield Problem("--launcher ssh connects to hosts, a rehearsal to none", place, hint="leave one of the two out")
     if settings["format"] == "commands":
-        hint = "leave out --local: `plan` starts nothing anyway"
+        hint = f"leave out --{kind}: `plan` starts nothing anyway"
         yield Problem("--format commands is about the real nodes", place, hint=hint)
     yield from _check_slots(hosts, count, place)
+
+
+def _check_fake(settings: Settings) -> Iterator[Problem]:
+    """What needs more than one rank alone."""
+    place = Place("--fake")
+    if settings["local"]:
+        yield Problem("--local and --fake are two ways to rehearse", place, hint="leave one of the two out")
+    if settings["no-python"] or settings["init"] == "off":
+        what = "--no-python" if settings["no-python"] else "--init off"
+        yield Problem(f"with {what} there is no group that could be a fake one", place, hint="--local runs all ranks")
 
 
 def _check_slots(hosts: tuple[Host, ...], count: int | None, place: Place) -> Iterator[Problem]:
@@ -62,9 +81,30 @@ def as_local(job: Job) -> Job:
     )
 
 
+def as_fake(job: Job, settings: Settings, count: int | None) -> Job:
+    """Some ranks of the plan, each alone in a process of one agent here. `count`: as for `check_rehearsal`."""
+    hosts = tuple(replace(host, slots=host.slots or len(host.devices or ()) or count) for host in job.hosts)
+    fake = Fake(hosts, settings["ranks"] or "0", settings["tensors"] or "fake", settings["steps"] or 0)
+    what = "have shapes but no numbers" if fake.tensors == "fake" else "are real, but hold wrong numbers"
+    ranks = f"rank{'' if fake.ranks.isdigit() else 's'} {fake.ranks}"
+    first = f"rehearsal: {ranks} alone, on this machine; nothing is communicated or saved, tensors {what}"
+    return replace(
+        job,
+        hosts=(Host("localhost", slots=1, env=HIDDEN),),
+        local=(True,),
+        nproc_per_node=None,
+        device="cpu",
+        backend="fake",
+        preload=(*job.preload, *(("meshrun.worker.rehearsal",) if job.start_method == "fork" else ())),
+        env=_without_interfaces(job.env),
+        master_addr=None,
+        rehearsal=Rehearsal((first,), fake),
+    )
+
+
 def _bring_here(host: Host) -> Host:
     """The host without what leads to it; `devices` stay, to be shown, and `addr` is what it is here."""
-    env = _without_interfaces(host.env)
+    env = (*_without_interfaces(host.env), *HIDDEN)
     return replace(host, user=None, port=None, addr=LOOPBACK, python=None, workdir=None, env=env)
 
 

@@ -84,10 +84,21 @@ class EarlySignal:
 
 
 @dataclass(frozen=True, slots=True)
+class Fake:
+    """`--fake`: some ranks of a plan, each alone, with a backend that sends nothing."""
+
+    hosts: tuple[Host, ...]  # of the plan, each with its slots; the run itself has one host, this machine
+    ranks: str  # as said: 0,4-7 or classes
+    tensors: str  # "fake" | "real"
+    steps: int = 0  # 0: as many as the script does
+
+
+@dataclass(frozen=True, slots=True)
 class Rehearsal:
     """The run stands for one on other machines: its agents are all here."""
 
     remarks: tuple[str, ...] = ()  # what is not as it would be there, for the first lines on the screen
+    fake: Fake | None = None
 
 
 @dataclass(frozen=True, slots=True)

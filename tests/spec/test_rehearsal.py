@@ -13,7 +13,7 @@ from meshrun.plan.orders import make_assign, make_brief
 from meshrun.plan.placement import make_plan
 from meshrun.spec.job import Context, make_job
 from meshrun.spec.options import OPTIONS
-from meshrun.spec.rehearsal import as_gloo
+from meshrun.spec.rehearsal import HIDDEN, as_gloo
 from meshrun.spec.values import Host, Job, MeshSpec
 from tests.plan.examples import facts
 
@@ -36,8 +36,8 @@ def rehearse(hosts: tuple[Host, ...] = FAR, words: tuple[str, ...] = ("t.py",), 
 def test_what_leads_to_a_host_goes_and_the_plan_stays() -> None:
     job = rehearse(mesh=MESH)
     here = "127.0.0.1"
-    assert job.hosts[0] == Host("a", addr=here, slots=2, env=(("SITE", "a"),))
-    assert job.hosts[1] == Host("b", addr=here, devices=("4", "5"))
+    assert job.hosts[0] == Host("a", addr=here, slots=2, env=(("SITE", "a"), *HIDDEN))
+    assert job.hosts[1] == Host("b", addr=here, devices=("4", "5"), env=HIDDEN)
     assert job.local == (True, True)
     slots, devices = (2, 2), (("0", "1"), ("4", "5"))
     there, again = (make_plan(hosts, slots, devices, spec) for hosts, spec in ((FAR, MESH), (job.hosts, job.mesh)))
@@ -81,6 +81,13 @@ def test_what_is_replaced_is_said() -> None:
         ({"format": "commands"}, "--format commands is about the real nodes"),
         ({"hosts": (Host("a", slots=1), Host("b"), Host("c"))}, "how many workers on b, c? A rehearsal asks no node"),
         ({"hosts": (Host("a"),)}, "how many workers on a?"),
+        ({"fake": True}, "--local and --fake are two ways"),
+        ({"local": False, "ranks": "0", "steps": 1}, "--ranks belongs to --fake"),
+        ({"local": False, "tensors": "real"}, "--tensors belongs to --fake"),
+        ({"local": False, "fake": True, "no_python": True}, "with --no-python there is no group"),
+        ({"local": False, "fake": True, "init": "off"}, "with --init off there is no group"),
+        ({"local": False, "fake": True, "hosts": (Host("a"), Host("b"))}, "how many workers on a, b?"),
+        ({"local": False, "fake": True, "launcher": "ssh", "hostfile": "h"}, "--launcher ssh connects"),
     ],
 )
 def test_refused(said: dict[str, Any], words: str) -> None:
