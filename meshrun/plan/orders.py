@@ -10,7 +10,7 @@ from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.plan.describe import describe_mesh
 from meshrun.plan.values import Plan, WorkerPlan
-from meshrun.spec.rehearsal import as_gloo
+from meshrun.spec.rehearsal import HIDDEN, as_gloo
 from meshrun.spec.values import Host, Job
 
 # Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
@@ -37,7 +37,7 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
         start_method=job.start_method,
         preload=job.preload,
         workdir=host.workdir or job.workdir,
-        env={**dict(job.env), **dict(host.env)},
+        env={**dict(job.env), **dict(host.env), **(HIDDEN if job.rehearsal else {})},
         env_remote=dict(job.env_remote),
         slots=slots,
         device=asked_device(job),

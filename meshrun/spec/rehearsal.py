@@ -1,6 +1,6 @@
 """Owns: a job → the same job here instead of on its hosts (`--local`, `--fake`); what cannot be asked of that.
 Must not: change what the plan is made of: the plan and its fingerprint are those of the real run.
-Called by: spec.job; plan.orders (as_gloo)."""
+Called by: spec.job; plan.orders (as_gloo, HIDDEN)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCELERATOR_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "cncl", "mccl", "tccl", 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 
 # A script that asks torch for accelerators finds none: they are not what is rehearsed.
-HIDDEN = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""), ("ASCEND_RT_VISIBLE_DEVICES", ""))
+HIDDEN = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"), "")
 
 Env = tuple[tuple[str, str], ...]
 
@@ -77,7 +77,7 @@ def as_local(job: Job) -> Job:
         backend=as_gloo(job.backend),
         env=_without_interfaces(job.env),
         master_addr=None,
-        rehearsal=Rehearsal((first, *_list_replaced(job, hosts))),
+        rehearsal=Rehearsal((first, *_list_replaced(job), *_list_left_out(job))),
     )
 
 
@@ -86,11 +86,12 @@ def as_fake(job: Job, settings: Settings, count: int | None) -> Job:
     hosts = tuple(replace(host, slots=host.slots or len(host.devices or ()) or count) for host in job.hosts)
     fake = Fake(hosts, settings["ranks"] or "0", settings["tensors"] or "fake", settings["steps"] or 0)
     what = "have shapes but no numbers" if fake.tensors == "fake" else "are real, but hold wrong numbers"
-    ranks = f"rank{'' if fake.ranks.isdigit() else 's'} {fake.ranks}"
-    first = f"rehearsal: {ranks} alone, on this machine; nothing is communicated or saved, tensors {what}"
+    ranks = f"rank {fake.ranks}, alone" if fake.ranks.isdigit() else f"ranks {fake.ranks}, each alone"
+    first = f"rehearsal: {ranks} on this machine; nothing is communicated or saved, tensors {what}"
+    common = tuple(pair for pair in hosts[0].env if all(pair in host.env for host in hosts))
     return replace(
         job,
-        hosts=(Host("localhost", slots=1, env=HIDDEN),),
+        hosts=(Host("localhost", slots=1, env=_without_interfaces(common)),),
         local=(True,),
         nproc_per_node=None,
         device="cpu",
@@ -98,13 +99,13 @@ def as_fake(job: Job, settings: Settings, count: int | None) -> Job:
         preload=(*job.preload, *(("meshrun.worker.rehearsal",) if job.start_method == "fork" else ())),
         env=_without_interfaces(job.env),
         master_addr=None,
-        rehearsal=Rehearsal((first,), fake),
+        rehearsal=Rehearsal((first, *_list_left_out(job, common)), fake),
     )
 
 
 def _bring_here(host: Host) -> Host:
     """The host without what leads to it; `devices` stay, to be shown, and `addr` is what it is here."""
-    env = (*_without_interfaces(host.env), *HIDDEN)
+    env = _without_interfaces(host.env)
     return replace(host, user=None, port=None, addr=LOOPBACK, python=None, workdir=None, env=env)
 
 
@@ -119,8 +120,8 @@ def as_gloo(backend: str) -> str:
     return "gloo" if wanted.lower() in ACCELERATOR_BACKENDS else wanted
 
 
-def _list_replaced(job: Job, hosts: tuple[Host, ...]) -> Iterator[str]:
-    """In words, what the command line, the mesh file and the hostfile say that is not so here."""
+def _list_replaced(job: Job) -> Iterator[str]:
+    """In words, which devices and back ends of the command line and the mesh file are others here."""
     said = [f"--device {job.device}"] if job.device not in ("auto", "cpu") else []
     if job.mesh and job.mesh.device not in ("auto", "cpu"):
         said.append(f"device {job.mesh.device} of the mesh")
@@ -130,8 +131,15 @@ def _list_replaced(job: Job, hosts: tuple[Host, ...]) -> Iterator[str]:
     said += [f"backend {name} of {dim}" for dim, name in dims if as_gloo(name) != name]
     if said:
         yield f"rehearsal: replaced by CPU and gloo: {', '.join(said)}"
+
+
+def _list_left_out(job: Job, common: Env | None = None) -> Iterator[str]:
+    """In words, what is not so here. `common`: of the variables on the hosts' lines, only these are set."""
     dropped = [f"--master-addr {job.master_addr}"] if job.master_addr else []
     envs = [job.env, *(host.env for host in job.hosts)]
     dropped += dict.fromkeys(name for env in envs for name, _ in env if name in INTERFACES)
     if dropped:
         yield f"rehearsal: left out, since it is about the nodes' networks: {', '.join(dropped)}"
+    names = dict.fromkeys(name for host in job.hosts for name, value in host.env if (name, value) not in (common or ()))
+    if common is not None and (own := [f"env.{name}" for name in names if name not in INTERFACES]):
+        yield f"rehearsal: left out, since it is not the same on all hosts: {', '.join(own)}"

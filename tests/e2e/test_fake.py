@@ -113,7 +113,7 @@ def test_a_rank_sees_the_whole_world(tmp_path: Path, options: tuple[str, ...], p
         assert one["shape"] == [3, 5]
     assert plan["rehearsed_ranks"] == sorted(one["RANK"] for one in found.values())
     assert len([*ended.run_dir.glob("rank*.out")]) == len(found)
-    assert "alone, on this machine; nothing is communicated or saved" in ended.err.splitlines()[0]
+    assert "alone on this machine; nothing is communicated or saved" in ended.err.splitlines()[0]
 
 
 def test_a_script_for_gpus_alone_runs_to_its_end(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def rehearse(hosts: tuple[Host, ...] = FAR, words: tuple[str, ...] = ("t.py",), 
 def test_what_leads_to_a_host_goes_and_the_plan_stays() -> None:
     job = rehearse(mesh=MESH)
     here = "127.0.0.1"
-    assert job.hosts[0] == Host("a", addr=here, slots=2, env=(("SITE", "a"), *HIDDEN))
-    assert job.hosts[1] == Host("b", addr=here, devices=("4", "5"), env=HIDDEN)
+    assert job.hosts[0] == Host("a", addr=here, slots=2, env=(("SITE", "a"),))
+    assert job.hosts[1] == Host("b", addr=here, devices=("4", "5"))
     assert job.local == (True, True)
     slots, devices = (2, 2), (("0", "1"), ("4", "5"))
     there, again = (make_plan(hosts, slots, devices, spec) for hosts, spec in ((FAR, MESH), (job.hosts, job.mesh)))
@@ -50,7 +50,9 @@ def test_workers_get_back_ends_that_a_cpu_has() -> None:
     plan = make_plan(job.hosts, (2, 2), (("0", "1"), ("4", "5")), job.mesh)
     assign = make_assign(job, plan, 1, facts(device="cuda"))
     assert (assign.device, assign.backend, assign.mesh["backend"]) == ("cpu", "gloo", {"dp": "gloo", "tp": "mpi"})
-    assert make_brief(job, 1, 2).agents_here == 2
+    brief = make_brief(job, 1, 2)
+    assert (brief.agents_here, brief.env) == (2, dict.fromkeys(HIDDEN, ""))
+    assert make_brief(job, 0, 2).env["SITE"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,20 @@ def test_what_is_replaced_is_said() -> None:
     assert left_out.endswith("--master-addr 10.0.0.1, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME")
     assert (job.master_addr, job.env) == (None, ())
     assert len(rehearse((Host("a", slots=1),)).rehearsal.remarks) == 1  # type: ignore[union-attr]
+
+
+def test_one_agent_sets_what_all_hosts_set() -> None:
+    hosts = (
+        Host("a", slots=1, env=(("SITE", "x"), ("ALL", "1"))),
+        Host("b", slots=1, env=(("ALL", "1"), ("SITE", "y"))),
+    )
+    job = rehearse(hosts, local=False, fake=True, master_addr="10.0.0.1", ranks="0,1")
+    assert job.hosts == (Host("localhost", slots=1, env=(("ALL", "1"),)),)
+    assert job.rehearsal is not None
+    first, network, differs = job.rehearsal.remarks
+    assert "ranks 0,1, each alone on this machine" in first
+    assert network.endswith("--master-addr 10.0.0.1")
+    assert differs.endswith("not the same on all hosts: env.SITE")
 
 
 @pytest.mark.parametrize(
