@@ -211,6 +211,8 @@ class Agent:
             form=brief.form,
             argv=brief.argv,
             typed=brief.typed,
+            tensors=brief.tensors,
+            steps=brief.steps,
             init=brief.init,
             device=assign.device,
             backend=assign.backend,
@@ -226,15 +228,15 @@ class Agent:
     def _make_envs(self) -> Mapping[int, Mapping[str, str]]:
         brief, assign, start = self._state.brief, self._state.assign, self._state.start
         assert brief and assign and start
-        node = self._make_node_values(start, assign.device)
+        node = self._make_node_values(start, assign.device, brief.agents_here)
         return {
             slot.rank: variables.make_worker_env(self._base, brief, assign, slot, start, node)
             for slot in assign.workers
         }
 
-    def _make_node_values(self, start: Start, device: str) -> NodeValues:
+    def _make_node_values(self, start: Start, device: str, agents: int) -> NodeValues:
         return NodeValues(
-            cores=probe.count_cores(),
+            cores=probe.count_cores() // agents,
             interface=netlink.find_interface_towards(start.master_addr, start.master_port),
             mask_name=find_mask_name(device),
             tmp=self._tmp,

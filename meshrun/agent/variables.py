@@ -91,8 +91,8 @@ def _defaults(brief: Brief, assign: Assign, node: NodeValues) -> dict[str, str]:
 
 def _numbers(assign: Assign, slot: WorkerSlot, start: Start) -> dict[str, str]:
     rank, world = str(slot.rank), str(assign.world_size)
-    local_rank, local_world = str(slot.local_rank), str(len(assign.workers))
-    node, nodes = str(assign.node_rank), str(assign.nnodes)
+    local_rank, local_world = str(slot.local_rank), str(slot.local_world_size or len(assign.workers))
+    node, nodes = str(assign.node_rank if slot.node_rank < 0 else slot.node_rank), str(assign.nnodes)
     return {
         "RANK": rank,
         "ROLE_RANK": rank,

@@ -14,6 +14,7 @@ from meshrun.errors import EXIT_OK, InputError, Problem
 from meshrun.plan.masks import masked_devices
 from meshrun.plan.orders import asked_device
 from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
 from meshrun.spec.values import Host, Job
@@ -78,6 +79,8 @@ def place(job: Job) -> Plan:
     if job.by_hand:
         hint = "meshrun plan --hosts a:4,b:4 --format commands prints the lines to run by hand"
         raise InputError(Problem("by hand, the plan is known when the nodes have met", hint=hint))
+    if job.rehearsal and job.rehearsal.fake:
+        return make_fake_plan(job, job.rehearsal.fake)
     counts = [known_slots(host, job.nproc_per_node) for host in job.hosts]
     unknown = [
         host for host, count, here in zip(job.hosts, counts, job.local, strict=True) if count is None and not here

@@ -179,8 +179,8 @@ def check_named_files(settings: Settings) -> None:
 
 
 def _is_local(settings: Settings, host: Host) -> bool:
-    """Without a list, or by hand, it is this machine; else its line decides, unless --launcher ssh does."""
-    if settings["hostfile"] is None and settings["hosts"] is None:
+    """Without a list, by hand and in a rehearsal: yes. Else its line decides, unless --launcher ssh does."""
+    if settings["local"] or settings["fake"] or (settings["hostfile"] is None and settings["hosts"] is None):
         return True
     if settings["launcher"] == "ssh":
         return False

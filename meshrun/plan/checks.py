@@ -103,8 +103,10 @@ def _check_slots(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
 
 
 def _check_backend(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
-    """A backend without its device: torch would say so in every worker. Only where meshrun's own call asks for it."""
-    if not needs_torch(job):
+    """A backend without its device: torch would say so in every worker. Only where meshrun's own call asks for it.
+
+    In a rehearsal workers get other ones (`plan.orders`)."""
+    if not needs_torch(job) or job.rehearsal:
         return
     for text in dict.fromkeys([job.backend, *(name for _, name in (job.mesh.backend if job.mesh else ()))]):
         name = find_misfit(text, here.device)

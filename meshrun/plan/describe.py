@@ -16,7 +16,7 @@ PLAN_VERSION = 1
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """The plan as plain JSON values (DESIGN §5)."""
-    return {
+    described = {
         "plan_version": PLAN_VERSION,
         "fingerprint": plan.fingerprint,
         "mesh": describe_mesh(plan),
@@ -37,6 +37,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "reach": {reach.name: _describe_reach(reach) for reach in find_reach(plan)},
         "warnings": list(advise(plan)),
     }
+    return described if plan.chosen is None else described | {"rehearsed_ranks": list(plan.chosen)}
 
 
 def _describe_node(node: NodePlan) -> dict[str, Any]:

@@ -4,9 +4,13 @@ Called by: watch."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from meshrun import wire
+from meshrun.dataclass import replace
 from meshrun.plan.describe import describe_mesh
-from meshrun.plan.values import NodePlan, Plan
+from meshrun.plan.values import Plan, WorkerPlan
+from meshrun.spec.rehearsal import HIDDEN, as_gloo
 from meshrun.spec.values import Host, Job
 
 # Output under way without an Ack, for the whole run and per node: the launcher's memory is bounded at any size.
@@ -19,17 +23,21 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
     """What node `node` must know before there is a plan; `slots` 0 asks it how many accelerators it has."""
     host = host_of(job, node)
     nodes = job.by_hand.nnodes if job.by_hand else len(job.hosts)
+    fake = job.rehearsal.fake if job.rehearsal else None
     return wire.Brief(
         protocol=wire.PROTOCOL,
         run_id=job.run_id,
         form=job.form,
         argv=job.argv,
         typed=job.typed,
+        agents_here=nodes if job.rehearsal else 1,
+        tensors=fake.tensors if fake else "",
+        steps=fake.steps if fake else 0,
         init=job.init,
         start_method=job.start_method,
         preload=job.preload,
         workdir=host.workdir or job.workdir,
-        env={**dict(job.env), **dict(host.env)},
+        env={**dict(job.env), **dict(host.env), **(HIDDEN if job.rehearsal else {})},
         env_remote=dict(job.env_remote),
         slots=slots,
         device=asked_device(job),
@@ -56,8 +64,8 @@ def make_assign(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assi
         device=facts.device if asked == "auto" else asked,
         backend=job.backend,
         timeout_s=_timeout_s(job, plan),
-        mesh=describe_mesh(plan),
-        workers=_workers(plan, plan.nodes[node]),
+        mesh=_mesh_for_workers(job, plan),
+        workers=tuple(_make_slot(plan, plan.workers[rank]) for rank in plan.shares[node]),
         max_restarts=job.max_restarts,
         progress_s=_progress_s(job),
     )
@@ -75,6 +83,15 @@ def host_of(job: Job, node: int) -> Host:
     return job.hosts[node if node < len(job.hosts) else 0]
 
 
+def _mesh_for_workers(job: Job, plan: Plan) -> dict[str, Any]:
+    """The plan's mesh; in a rehearsal, with back ends that are there."""
+    mesh = describe_mesh(plan)
+    if job.rehearsal and "backend" in mesh:
+        fake = job.rehearsal.fake is not None
+        mesh["backend"] = {dim: "" if fake else as_gloo(name) for dim, name in mesh["backend"].items()}
+    return mesh
+
+
 def _timeout_s(job: Job, plan: Plan) -> float:
     """`--timeout`, else the mesh file's default, else 600 s."""
     if job.timeout_s is not None:
@@ -89,6 +106,8 @@ def _progress_s(job: Job) -> float:
     return min(PROGRESS_MOST_S, max(PROGRESS_LEAST_S, job.hang_timeout_s / 10))
 
 
-def _workers(plan: Plan, node: NodePlan) -> tuple[wire.WorkerSlot, ...]:
-    mine = plan.workers[node.first_rank : node.first_rank + node.slots]
-    return tuple(wire.WorkerSlot(w.rank, w.local_rank, w.device, dict(w.coords)) for w in mine)
+def _make_slot(plan: Plan, worker: WorkerPlan) -> wire.WorkerSlot:
+    slot = wire.WorkerSlot(worker.rank, worker.local_rank, worker.device, dict(worker.coords))
+    if plan.chosen is None:
+        return slot
+    return replace(slot, node_rank=worker.node_rank, local_world_size=plan.nodes[worker.node_rank].slots)

@@ -4,6 +4,8 @@ Called by: plan's functions, launch, watch, report, cli."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meshrun.dataclass import dataclass
 from meshrun.spec.grid import Grid
 from meshrun.spec.values import Host, Options
@@ -68,6 +70,19 @@ class Plan:
     workers: tuple[WorkerPlan, ...]
     groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
     crosses_nodes: tuple[tuple[str, bool], ...]
+    chosen: tuple[int, ...] | None = None  # the ranks that run, ascending (`--fake`); None: all
+
+    @property
+    def shares(self) -> tuple[Sequence[int], ...]:
+        """The ranks of each agent: one agent a node, or one for all that were chosen."""
+        if self.chosen is not None:
+            return (self.chosen,)
+        return tuple(range(node.first_rank, node.first_rank + node.slots) for node in self.nodes)
+
+    @property
+    def running(self) -> Sequence[WorkerPlan]:
+        """The workers that run."""
+        return self.workers if self.chosen is None else [self.workers[rank] for rank in self.chosen]
 
     @property
     def world_size(self) -> int:

@@ -44,13 +44,16 @@ class Progress:
     attempt: int = 0
     attempts: int = 1
     pause_s: float = 0.0
+    title: str = "meshrun"
 
 
 def begin_progress(job: Job, now: float) -> Progress:
     """The state before anything happened."""
     nodes = frozenset(range(len(job.hosts)))
     own = job.by_hand.node_rank if job.by_hand and job.by_hand.node_rank else None
-    return Progress(tuple(host.name for host in job.hosts), job.form != "program", own, since=now, missing=nodes)
+    names = tuple(host.name for host in job.hosts)
+    title = "meshrun rehearsal" if job.rehearsal else "meshrun"
+    return Progress(names, job.form != "program", own, since=now, missing=nodes, title=title)
 
 
 def progress_after(progress: Progress, record: Record, now: float) -> Progress:
@@ -62,7 +65,7 @@ def progress_after(progress: Progress, record: Record, now: float) -> Progress:
 
 def progress_planned(progress: Progress, plan: Plan) -> Progress:
     """The state once it is known which ranks there will be."""
-    ranks = frozenset(w.rank for w in plan.workers if progress.only_node in (None, w.node_rank))
+    ranks = frozenset(w.rank for w in plan.running if progress.only_node in (None, w.node_rank))
     return replace(progress, world_size=len(ranks), ranks=ranks, waiting=ranks)
 
 
@@ -162,7 +165,9 @@ _TEXTS = {
 def render_board(progress: Progress, width: int, now: float) -> str:
     """The status line, no wider than `width` cells: `meshrun 00:12:31 running, 8 ranks`."""
     which = f"attempt {progress.attempt + 1}/{progress.attempts}: " if progress.attempt else ""
-    return fit(f"meshrun {render_clock(now - progress.since)} {which}{_TEXTS[progress.phase](progress)}", width)
+    return fit(
+        f"{progress.title} {render_clock(now - progress.since)} {which}{_TEXTS[progress.phase](progress)}", width
+    )
 
 
 def fit(text: str, width: int) -> str:

@@ -159,10 +159,10 @@ class Report:
 
     def _planned(self, action: Planned) -> None:
         self._plan = action.plan
-        self._hidden = frozenset(w.rank for w in action.plan.workers if not selects(self._show, w))
+        self._hidden = frozenset(w.rank for w in action.plan.running if not selects(self._show, w))
         self._disk.put(action)
         self._console.put(action)
-        if len(self._hidden) == action.plan.world_size:
+        if len(self._hidden) == len(action.plan.running):
             self._warn(f"--show {self._job.show} selects no rank of this run; the run directory has all output")
 
     def _again(self, action: Again) -> None:
@@ -225,4 +225,4 @@ class Report:
             self._directory.write_event(item[0], item[1].kind, item[1].fields)
 
     def _touch(self, plan: Plan) -> None:
-        self._directory.touch(w.rank for w in plan.workers if self._is_ours(w.node_rank))
+        self._directory.touch(w.rank for w in plan.running if self._is_ours(w.node_rank))

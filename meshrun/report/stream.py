@@ -130,7 +130,7 @@ class Console:
         return ()
 
     def _name(self, plan: Plan) -> None:
-        for worker in plan.workers:
+        for worker in plan.running:
             for prefixer in self._prefixers.values():
                 prefixer.name(worker.rank, make_prefix(worker))
         if self._terminal:

@@ -84,7 +84,7 @@ def _describe_failure(failure: Failure, plan: Plan | None) -> dict[str, Any]:
     exception = raised and {"type": raised.type, "message": raised.message, "file": raised.file, "line": raised.line}
     return {
         "rank": failure.rank,
-        "node_rank": failure.node_rank,
+        "node_rank": worker.node_rank if worker else failure.node_rank,
         "host": worker.host if worker else None,
         "local_rank": worker.local_rank if worker else None,
         "device": worker.device if worker and failure.device != "cpu" else None,

@@ -42,15 +42,12 @@ _RUN = "ssh reaches the nodes here; ~/.ssh/config or --ssh-config FILE says how"
 _PLAN = "`meshrun plan` shows the placement, and where each value came from"
 _ABOUT = "the run's last block names the first failure and its place; events.jsonl in the run directory has the rest"
 _STDIN = "stdin is /dev/null on every rank; give the script a file"
-_FAKE = "not part of this version; `meshrun plan` shows the placement without starting anything"
 _EXPORT = "-x NAME, -x NAME=VALUE or -x 'PREFIX_*'; --env-file FILE for many"
 _IO = "every rank's stdout and stderr are files in the run directory: --log-dir DIR"
 
 # Program, its flags, the meshrun way. `=` behind a flag: a value follows; `==`: two do; `*`: all that begin so.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     ("meshrun", "--spares=", "spare nodes are not part of this version; leave it out"),
-    ("meshrun", "--fake --ranks=", _FAKE),
-    ("meshrun", "--local", "not part of this version; leave out the hostfile to run on this machine"),
     ("meshrun", "--bind=", _BIND),
     ("torchrun", "--rdzv-endpoint= --rdzv-backend=", _RENDEZVOUS),
     ("torchrun", "--rdzv-id=", "each run gets an id of its own; leave it out"),

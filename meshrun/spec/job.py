@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.backends import check_backend, find_misfit, needed_device
+from meshrun.spec.rehearsal import as_fake, as_local, check_rehearsal
 from meshrun.spec.settings import Settings
 from meshrun.spec.signals import parse_early_signal
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec, SshSettings
@@ -48,7 +49,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         raise InputError(problems)
     workdir = resolve(context.cwd, settings["workdir"] or ".")
     form = form_of(settings)
-    return Job(
+    job = Job(
         run_id=context.run_id,
         form=form,
         typed=words[0] if words else "",
@@ -60,7 +61,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         log_dir=f"{resolve(context.cwd, settings['log-dir'])}/{context.run_id}",
         script_hash=context.script_hash,
         mesh=context.mesh,
-        nproc_per_node=None if by_hand(settings) else settings["nproc-per-node"] or _count_from_mesh(hosts, context),
+        nproc_per_node=None if by_hand(settings) else _count(settings, hosts, context),
         init=_init_of(settings, context.mesh),
         device=settings["device"],
         backend=settings["backend"],
@@ -84,6 +85,9 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         show=settings["show"],
         quiet=settings["quiet"],
     )
+    if settings["fake"]:
+        return as_fake(job, settings, _count(settings, hosts, context))
+    return as_local(job) if settings["local"] else job
 
 
 def resolve(directory: str, path: str) -> str:
@@ -108,6 +112,11 @@ def _init_of(settings: Settings, mesh: MeshSpec | None) -> str:
         return "off"
     asked: str = settings["init"]
     return asked if asked != "auto" else "eager" if mesh else "lazy"
+
+
+def _count(settings: Settings, hosts: tuple[Host, ...], context: Context) -> int | None:
+    """Workers on each host whose line says none."""
+    return settings["nproc-per-node"] or _count_from_mesh(hosts, context)
 
 
 def _count_from_mesh(hosts: tuple[Host, ...], context: Context) -> int | None:
@@ -174,6 +183,7 @@ def check_request(
         *_check_signal(settings),
         *_check_hang(settings),
         *_check_backends(settings, context.mesh),
+        *check_rehearsal(settings, hosts, _count(settings, hosts, context)),
     ]
 
 

@@ -85,6 +85,14 @@ MORE: dict[str, str] = {
     "show": "Only what the screen shows; the run directory has everything.",
     "format": "Belongs to `meshrun plan` and `--dry-run`.",
     "signal-workers": "Needs `--time-limit`.",
+    "local": "The page [rehearse](../how-to/rehearse.md) says what is as on the cluster and what is not. Every host "
+    "needs a count; excludes `--nnodes` and `--launcher ssh`.",
+    "fake": "Its groups have all their members and do nothing. The page [rehearse](../how-to/rehearse.md) says which "
+    "scripts run so. Excludes `--local`, `--no-python` and `--init off`.",
+    "ranks": "Rank 0 when not said, 256 at most. `classes` takes all combinations, so at most 3 to the power of the "
+    "dims.",
+    "tensors": "`fake` when not said.",
+    "steps": "With success, as by `sys.exit(0)`, when one of its optimizers has done so many.",
     "hang-timeout": "At least 1. A rank moves while it writes or computes.",
     "max-restarts": "Only failures of workers are followed by another attempt.",
     "time-limit": "From the start of the command, connecting included.",

@@ -123,6 +123,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("max-restarts", N, "lifecycle", "start all workers again after a failure, so often at most", 0, "N", (), (),
            0),
     Option("dry-run", F, "rehearsal", "show the plan, start nothing (= meshrun plan)", False),
+    Option("local", F, "rehearsal", "every node of the plan as an agent on this machine, on CPU with gloo", False),
+    Option("fake", F, "rehearsal", "a few ranks of the plan, each alone: no communication, tensors without numbers",
+           False),
+    Option("ranks", T, "rehearsal", "of --fake, which: 0,4-7, or classes: first, middle and last of each dim", None,
+           "RANKS"),
+    Option("tensors", C, "rehearsal", "of --fake: fake, with shapes only, or real ones on the CPU", None, "KIND", (),
+           ("fake", "real")),
+    Option("steps", N, "rehearsal", "of --fake: end the script after so many steps of an optimizer", None, "N"),
     Option("job", T, "rehearsal", "a YAML file with any of these options as keys", None, "FILE"),
 )  # fmt: skip
 

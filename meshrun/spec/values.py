@@ -84,6 +84,24 @@ class EarlySignal:
 
 
 @dataclass(frozen=True, slots=True)
+class Fake:
+    """`--fake`: some ranks of a plan, each alone, with a backend that sends nothing."""
+
+    hosts: tuple[Host, ...]  # of the plan, each with its slots; the run itself has one host, this machine
+    ranks: str  # as said: 0,4-7 or classes
+    tensors: str  # "fake" | "real"
+    steps: int = 0  # 0: as many as the script does
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """The run stands for one on other machines: its agents are all here."""
+
+    remarks: tuple[str, ...] = ()  # what is not as it would be there, for the first lines on the screen
+    fake: Fake | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What was asked, fully resolved but not placed: the input of everything after the command line."""
 
@@ -110,6 +128,7 @@ class Job:
     prelude: str = ""
     ssh: SshSettings = SshSettings()
     by_hand: ByHand | None = None
+    rehearsal: Rehearsal | None = None
     master_addr: str | None = None
     master_port: int = 0
     connect_timeout_s: float = 30.0

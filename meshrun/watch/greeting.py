@@ -15,7 +15,7 @@ from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import BEAT_S, Halt, Node, Step, name_some
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.planning import make_run_plan, settle
-from meshrun.watch.values import Close, Open, Outcome, Planned, Send
+from meshrun.watch.values import Close, Note, Open, Outcome, Planned, Send
 
 FIRST_RETRY_S = 0.25
 LAST_RETRY_S = 4.0
@@ -40,6 +40,7 @@ def on_began(step: Step) -> None:
     job = state.job
     step.set(began=step.now)
     step.record("began", run_id=job.run_id, hosts=[host.name for host in job.hosts])
+    step.do(*(Note("info", remark) for remark in (job.rehearsal.remarks if job.rehearsal else ())))
     step.set_timer(Timer.CONNECT, step.now + connect_limit_s(job) + OPENER_SLACK_S)
     step.set_timer(Timer.BEAT, step.now + BEAT_S)
     if job.time_limit_s is not None:

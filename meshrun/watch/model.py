@@ -4,6 +4,7 @@ Called by: the stages (greeting, planning, address, running, ending) and watch.s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from math import inf
 from typing import Any
@@ -36,7 +37,7 @@ class Node:
     reached: Reached | None = None
     heard: float = -inf  # when the last message other than output came
     flow: float = -inf  # when output came, to FLOW_STEP_S
-    ranks: range = range(0)
+    ranks: Sequence[int] = range(0)
     alive: frozenset[int] = frozenset()  # ranks whose end has not been told
     unready: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()

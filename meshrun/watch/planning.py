@@ -14,6 +14,7 @@ from meshrun.plan.checks import check_facts, check_script
 from meshrun.plan.describe import describe_plan
 from meshrun.plan.orders import make_assign
 from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Host, Job
 from meshrun.watch.address import seek_address
@@ -25,6 +26,8 @@ from meshrun.watch.values import Note, Outcome, Planned, Send
 
 def make_run_plan(job: Job, hosts: Sequence[Host], slots: Sequence[int], found: Sequence[tuple[str, ...]]) -> Plan:
     """The plan for these slots and the accelerators found. Raises InputError."""
+    if job.rehearsal and job.rehearsal.fake:
+        return make_fake_plan(job, job.rehearsal.fake)
     devices = [devices_of(*node) for node in zip(hosts, slots, found, strict=True)]
     return make_plan(hosts, slots, devices, job.mesh)
 
@@ -96,10 +99,9 @@ def _take_plan(step: Step, plan: Plan) -> None:
     # Planned was said before if the slots were known; again only if the nodes' masks gave other device names.
     if plan != step.state.plan:
         step.do(Planned(plan))
-    ranks = [range(part.first_rank, part.first_rank + part.slots) for part in plan.nodes]
     nodes = [
         replace(view, ranks=own, alive=frozenset(own), unready=frozenset(own))
-        for view, own in zip(step.state.nodes, ranks, strict=True)
+        for view, own in zip(step.state.nodes, plan.shares, strict=True)
     ]
     step.set(plan=plan, nodes=tuple(nodes))
     for text in advise(plan):

@@ -42,6 +42,11 @@ _HOST_MEMORY = "fewer DataLoader workers, smaller caches, fewer ranks on {host},
 # Texts of torch 2.5 to 2.13, gloo, NCCL 2.2x, CPython 3.10 to 3.14 and glibc. The first that is found counts.
 RULES = (
     _rule(
+        r"(?:DynamicOutputShape|DataDependentOutput)Exception: (?P<op>aten\.\w+)",
+        "the result of {op} depends on numbers, and the tensors of a rehearsal with --fake have none",
+        "--tensors real gives them some (wrong ones, and the memory of a real run)",
+    ),
+    _rule(
         r"(?:CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)",
         "the accelerator's memory is used up: {size} more was asked for",
         _GPU_MEMORY,

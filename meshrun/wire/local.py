@@ -36,6 +36,8 @@ class Order:
     tmp: str  # the agent's private directory: stack dumps go to <tmp>/stacks<rank>
     exit_bound_s: float  # how long excepthook/atexit may take after a failure, destroy after a success
     typed: str = ""  # the script as the user wrote it, for sys.argv[0]
+    tensors: str = ""  # as in Brief
+    steps: int = 0
 
 
 @message

@@ -52,6 +52,9 @@ class Brief:
     silence_s: float  # leave when nothing came from the launcher for so long
     window_bytes: int  # output that may be under way without an Ack
     typed: str = ""  # the script as the user wrote it, for sys.argv[0]
+    agents_here: int = 1  # so many agents of this run share the machine's cores (a rehearsal)
+    tensors: str = ""  # --fake: "fake" (shapes only) | "real"; "" in any other run
+    steps: int = 0  # --fake: end the script after so many steps of an optimizer; 0: where it ends
 
 
 @message
@@ -63,6 +66,8 @@ class WorkerSlot:
     local_rank: int
     device: str
     coords: dict[str, int]  # in mesh order
+    node_rank: int = -1  # --fake: the node that the worker stands for; -1: this node
+    local_world_size: int = 0  # and how many that node has; 0: as many as are here
 
 
 @message

@@ -33,7 +33,7 @@ def _asked(function: Function, args: Args, kwargs: Kwargs) -> Kwargs | None:
 def init_process_group(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
     """The first call after an eager start adopts; otherwise it makes the group as asked, then the mesh."""
     asked = _asked(original, args, kwargs)
-    if asked is None or asked.get("_ranks") or asked.get("backend") in ("fake", "mpi"):
+    if asked is None or asked.get("_ranks") or (asked := session.translate(asked)).get("backend") in _own(session):
         return original(*args, **kwargs)
     if not dist.is_initialized():
         return make_as_asked(session, asked)
@@ -60,14 +60,20 @@ def init_device_mesh(session: Session, original: Function, args: Args, kwargs: K
     asked = _asked(original, args, kwargs)
     if asked is None:
         return original(*args, **kwargs)
+    asked = session.translate(asked)
     if not dist.is_initialized():
         make_or_die(session, Owner.MESHRUN)
     if asked.get("backend_override") or not asked.get("mesh_dim_names"):
-        return original(*args, **kwargs)
+        return original(**asked)
     key = (asked["device_type"], tuple(asked["mesh_shape"]), tuple(asked["mesh_dim_names"]))
     if key not in session.known:
-        session.known[key] = original(*args, **kwargs)
+        session.known[key] = original(**asked)
     return session.known[key]
+
+
+def _own(session: Session) -> tuple[str, ...]:
+    """Back ends that a script makes by itself, without our store and meshes."""
+    return ("mpi",) if session.order.backend == "fake" else ("mpi", "fake")
 
 
 def make_as_asked(session: Session, asked: Kwargs) -> None:

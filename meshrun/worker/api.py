@@ -109,14 +109,23 @@ def _build_once(session: Session, again: bool = False) -> None:
 def _build(session: Session) -> None:
     import torch.distributed as dist
 
-    from meshrun.worker import adopt, devices, groups
+    from meshrun.worker import adopt, groups
 
     if not dist.is_initialized():
         _make = adopt.make_or_die if session.launched else groups.make_world
-        _make(session, Owner.MESHRUN)
+        with session.aside():
+            _make(session, Owner.MESHRUN)
         return
     if session.problem or dist.get_world_size() != session.place.world_size:
         raise RuntimeError(f"there is no mesh: {session.problem or 'the process group is not the whole world'}")
+    with session.aside():
+        _join(session)
+
+
+def _join(session: Session) -> None:
+    """Meshes over a world group that the script made."""
+    from meshrun.worker import devices, groups
+
     devices.use_device(session.order.device, session.place.local_rank)
     groups.make_meshes(session, Owner.SCRIPT, groups.world_timeout(session))
 

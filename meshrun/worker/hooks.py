@@ -41,7 +41,8 @@ def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         from meshrun.worker import adopt
 
-        return getattr(adopt, original.__name__)(session, original, args, kwargs)
+        with session.aside():
+            return getattr(adopt, original.__name__)(session, original, args, kwargs)
 
     adopted.meshrun_original = original  # type: ignore[attr-defined]
     return adopted

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,9 @@ class Session:
     known: dict[Any, DeviceMesh] = field(default_factory=dict)  # (device type, shape, names) → mesh
     plain_groups: list[ProcessGroup] = field(default_factory=list)  # groups with the default time-out
     retired: list[ProcessGroup] = field(default_factory=list)  # of the generation that was destroyed last
+    # What a rehearsal makes of a script's request, and how it makes meshes beside its tensors without numbers.
+    translate: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    aside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @property
     def dims(self) -> dict[str, int]:

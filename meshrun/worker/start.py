@@ -20,6 +20,8 @@ def run(job: Job, bundle: str) -> NoReturn:
         start_script = script.prepare(job.order.form, job.order.argv, bundle, job.order.typed)
         if job.order.init == "eager":
             make_groups(session)
+        if job.order.tensors:
+            rehearse(session)
     except Exception as error:
         ending.fail_init(error)
     job.line.tell(wire.Ready(session.place.rank, job.order.attempt, 0.0))
@@ -45,6 +47,8 @@ def become(job: Job) -> Session:
     stacks.register(order.tmp, job.fork.rank)
     if order.init != "off":
         hooks.install()
+    if order.tensors:
+        prepare_rehearsal(session)
     return session
 
 
@@ -53,6 +57,20 @@ def make_groups(session: Session) -> None:
     from meshrun.worker import groups
 
     groups.make_world(session, Owner.MESHRUN)
+
+
+def prepare_rehearsal(session: Session) -> None:
+    """`--fake`: torch's parts that need others get their stand-ins, before a group is made."""
+    from meshrun.worker import rehearsal
+
+    rehearsal.install(session)
+
+
+def rehearse(session: Session) -> None:
+    """`--fake`: from here on the script's tensors are what was asked for."""
+    from meshrun.worker import rehearsal
+
+    rehearsal.enter(session)
 
 
 def _thread_count() -> int:

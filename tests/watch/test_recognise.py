@@ -16,6 +16,11 @@ NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
 
 RAISED = [
     (
+        "torch._subclasses.fake_tensor.DynamicOutputShapeException",
+        "aten.nonzero.default",
+        "the result of aten.nonzero depends on numbers",
+    ),
+    (
         "torch.OutOfMemoryError",
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which ...",
         "the accelerator's memory is used up: 2.00 GiB more was asked for",
