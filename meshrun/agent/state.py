@@ -12,7 +12,7 @@ from meshrun.dataclass import dataclass, replace
 from meshrun.wire import Assign, Brief, OpenStore, Start
 
 # Before the Brief has said how long the launcher may be silent.
-FIRST_SILENCE_S = 60.0
+FIRST_SILENCE_S = 10.0  # until the Brief says how long; the launcher sends it as soon as it hears of us
 # How long a process may take to go after SIGKILL before it is named and left behind.
 GIVE_UP_S = 1.0
 # After SIGKILL, look again this often: what a dying parent had just forked is found and ended too.

@@ -218,6 +218,14 @@ def test_the_three_ways_to_be_sent_away_stop_in_order(end: Any) -> None:
     assert (depart.bye is None) == (type(end) is ev.LineLost)
 
 
+def test_an_agent_that_never_gets_its_brief_leaves() -> None:
+    run = Run()
+    run.do(ev.Tick(), at=9.9)
+    assert run.state.phase is Phase.WAITING and next_deadline(run.state) == 10.0, "as long as any silence"
+    run.do(ev.Tick(), at=10.1)
+    assert run.state.phase is Phase.LEAVING
+
+
 def test_silence_counts_as_a_lost_line() -> None:
     run = running()
     assert of(run.do(ev.Tick(), at=19.9), ev.CloseLine) == []
