@@ -109,6 +109,7 @@ class CauseKind(Enum):
     NO_WORKDIR = "no_workdir"
     SCRIPT = "script"
     SLOTS = "slots"
+    DEVICE = "device"
     AGENT = "agent"
     ADDRESS = "address"
     STORE = "store"

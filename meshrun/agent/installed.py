@@ -13,29 +13,49 @@ from meshrun.dataclass import dataclass
 
 _DIST = re.compile(r"torch-([^-]+?)(?:-[^/]*)?\.(?:dist|egg)-info", re.IGNORECASE)
 _VERSION = re.compile(r"^__version__\s*(?::[^=]+)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+_BUILD = re.compile(r"^(cuda|hip|xpu)\s*(?::[^=\n]+)?=\s*(None|['\"][^'\"\n]*['\"])", re.MULTILINE)
 
 
-def find_torch(env: Mapping[str, str]) -> str:
-    """Version of the torch that `python` would import under `env`, "" if it would find none."""
-    for folder in list_import_folders(env):
-        version = _read_version(folder)
-        if version:
-            return version
-    return ""
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The torch that would be imported, as far as its files tell."""
+
+    version: str = ""  # "" if there is none
+    builds: tuple[str, ...] | None = None  # of "cuda", "hip", "xpu": what it is built with; None: it does not say
 
 
-def _read_version(folder: str) -> str:
+def find_torch(env: Mapping[str, str]) -> Torch:
+    """The torch that `python` would import under `env`."""
+    return next(filter(None, map(_read_torch, list_import_folders(env))), Torch())
+
+
+def find_package(name: str, env: Mapping[str, str]) -> bool:
+    """True if `python` would find this package (`a.b`) under `env`, as far as folders tell."""
+    path = name.replace(".", "/")
+    return any(os.path.exists(f"{folder}/{path}{end}") for folder in list_import_folders(env) for end in ("", ".py"))
+
+
+def _read_torch(folder: str) -> Torch | None:
     try:
         with open(f"{folder}/torch/version.py", encoding="utf-8") as file:
-            match = _VERSION.search(file.read(4096))
-        return match[1] if match else ""
+            text = file.read(4096)
+        match = _VERSION.search(text)
+        return Torch(match[1], _read_builds(match[1], text)) if match else None
     except (OSError, ValueError):
         pass
     try:
         names = [match[1] for name in os.listdir(folder) if (match := _DIST.fullmatch(name))]
     except OSError:
-        return ""
-    return names[0] if names and os.path.isdir(f"{folder}/torch") else ""
+        return None
+    return Torch(names[0], _read_builds(names[0], "")) if names and os.path.isdir(f"{folder}/torch") else None
+
+
+def _read_builds(version: str, text: str) -> tuple[str, ...] | None:
+    """torch/version.py has a line for each kind, `None` where it was left out; else the suffix may tell."""
+    said = dict(_BUILD.findall(text))
+    if "cuda" in said:
+        return tuple(name for name, value in said.items() if value != "None")
+    return () if version.endswith("+cpu") else None
 
 
 def list_import_folders(env: Mapping[str, str]) -> Iterator[str]:

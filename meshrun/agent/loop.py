@@ -13,7 +13,6 @@ from typing import Any
 from meshrun import wire
 from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
 from meshrun.agent import events as ev
-from meshrun.agent.accelerators import find_mask_name
 from meshrun.agent.group import Membership
 from meshrun.agent.home import Home, sweep
 from meshrun.agent.line import Line
@@ -57,6 +56,7 @@ class Agent:
         self._offer: reach.Offer | None = None
         self._login = {to_text(name): to_text(value) for name, value in os.environb.items()}
         self._base: dict[str, str] = {}
+        self._mask_name = ""
         self._progress: Progress | None = None
         self._depart_at: float | None = None
 
@@ -157,7 +157,9 @@ class Agent:
                 reason = f"port {brief.offer_port} on this node: {error.strerror or error}"
                 self._line.send(Trouble(CauseKind.STORE.value, reason, "pick another --master-port", True))
         port = self._offer.port if self._offer else 0
-        self._line.send(probe.make_facts(brief, self._login, self._base, self._tmp, port))
+        parts = probe.look(brief, self._base)
+        self._mask_name = parts.found.mask_name
+        self._line.send(probe.make_facts(brief, self._login, self._base, self._tmp, port, parts))
 
     def _reach(self, action: ev.Reach) -> None:
         reach.Try(self._reactor, action.request, self._line.send)
@@ -228,17 +230,17 @@ class Agent:
     def _make_envs(self) -> Mapping[int, Mapping[str, str]]:
         brief, assign, start = self._state.brief, self._state.assign, self._state.start
         assert brief and assign and start
-        node = self._make_node_values(start, assign.device, brief.agents_here)
+        node = self._make_node_values(start, brief.agents_here)
         return {
             slot.rank: variables.make_worker_env(self._base, brief, assign, slot, start, node)
             for slot in assign.workers
         }
 
-    def _make_node_values(self, start: Start, device: str, agents: int) -> NodeValues:
+    def _make_node_values(self, start: Start, agents: int) -> NodeValues:
         return NodeValues(
             cores=probe.count_cores() // agents,
             interface=netlink.find_interface_towards(start.master_addr, start.master_port),
-            mask_name=find_mask_name(device),
+            mask_name=self._mask_name,
             tmp=self._tmp,
             mark=self._mark,
         )

@@ -10,17 +10,32 @@ import sys
 from collections.abc import Mapping
 
 from meshrun.agent import netlink
-from meshrun.agent.accelerators import Found, find_accelerators
-from meshrun.agent.installed import Script, find_program, find_torch, read_script
+from meshrun.agent.accelerators import Found, check_slices, choose, find_accelerators, find_misfit
+from meshrun.agent.installed import Script, Torch, find_program, find_torch, read_script
 from meshrun.agent.spawn import to_text
+from meshrun.dataclass import dataclass, replace
 from meshrun.wire import PROTOCOL, Brief, Facts
 
 
-def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], tmp: str, offer_port: int) -> Facts:
-    """What this node is. `login`: its own environment; `base`: with what was exported."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was looked up first: the torch that would be imported, and the devices that it could use."""
+
+    torch: Torch
+    found: Found
+
+
+def look(brief: Brief, base: Mapping[str, str]) -> Parts:
+    """Look for torch and devices. `base`: this node's environment with what was exported."""
     torch = find_torch(base)
-    found = _find_devices(brief, base, torch)
-    devices = brief.devices or found.devices
+    return Parts(torch, _find_devices(brief, base, torch))
+
+
+def make_facts(
+    brief: Brief, login: Mapping[str, str], base: Mapping[str, str], tmp: str, offer_port: int, parts: Parts
+) -> Facts:
+    """What this node is. `login`: its own environment; `base`: with what was exported."""
+    found = parts.found
     script = _check_script(brief, base)
     disk = os.statvfs(tmp)
     return Facts(
@@ -30,13 +45,13 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
         pid=os.getpid(),
         python=".".join(map(str, sys.version_info[:3])),
         executable=to_text(os.fsencode(sys.executable)),
-        torch=torch,
+        torch=parts.torch.version,
         cores=count_cores(),
         memory_bytes=read_memory(),
         device=found.device,
-        devices=devices,
+        devices=found.devices,
         mask=found.mask,
-        slots=brief.slots or _count_slots(found, devices),
+        slots=brief.slots or _count_slots(found),
         addresses=netlink.order_addresses(netlink.read_addresses(), netlink.login_address()),
         offer_port=offer_port,
         workdir_error=_check_folder(brief.workdir),
@@ -48,6 +63,9 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
         free_bytes=disk.f_bavail * disk.f_frsize,
         omp_threads=login.get("OMP_NUM_THREADS", ""),
         files=_count_files(),
+        device_problem=found.problem,
+        device_hint=found.hint if found.problem else "",
+        device_notes=found.notes,
     )
 
 
@@ -56,18 +74,32 @@ def _count_files() -> int:
     return max(0, soft)  # without a limit it is -1
 
 
-def _find_devices(brief: Brief, base: Mapping[str, str], torch: str) -> Found:
-    """A torch built for CPU only cannot use what the node has: with `auto` this node is a CPU node then."""
-    cpu_only = brief.device == "auto" and brief.form != "program" and torch.endswith("+cpu")
-    found = find_accelerators(brief.device, base)
-    if cpu_only and found.device != "cpu":
-        return Found("cpu", found.devices if found.mask else (), "", found.mask)
-    return found
+def _find_devices(brief: Brief, base: Mapping[str, str], torch: Torch) -> Found:
+    """What the workers here get: of what is there, within the masks, what the host's line names."""
+    found = find_accelerators(brief.device, base, None if brief.form == "program" else torch)
+    devices, problem = choose(brief.devices, found)
+    hint = "name devices of that node, as its mask does, or leave devices= out"
+    if not found.problem and not problem and brief.form != "program" and brief.init != "off":
+        # Else it is the affair of the program, or of a script that sets up its own groups.
+        problem, hint = _check_use(brief, base, torch, found, devices)
+    if not found.problem and problem:
+        found = replace(found, problem=problem, hint=hint)
+    return replace(found, devices=devices)
 
 
-def _count_slots(found: Found, devices: tuple[str, ...]) -> int:
+def _check_use(
+    brief: Brief, base: Mapping[str, str], torch: Torch, found: Found, devices: tuple[str, ...]
+) -> tuple[str, str]:
+    """Why a worker could not use its device as LOCAL_RANK counts them, and a hint."""
+    slices = check_slices(devices[: brief.slots or len(devices)])
+    if slices:
+        return slices, "slots=1 (--nproc-per-node 1), or --init off and a script that sets CUDA_VISIBLE_DEVICES itself"
+    return find_misfit(found, base, torch)
+
+
+def _count_slots(found: Found) -> int:
     """Without accelerators one worker; if one was asked for or masked away, as many as there are: none."""
-    return len(devices) if devices or found.device != "cpu" else 1
+    return len(found.devices) if found.devices or found.device != "cpu" else 1
 
 
 def _find_user(login: Mapping[str, str]) -> str:

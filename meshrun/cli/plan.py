@@ -18,6 +18,7 @@ from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
 from meshrun.spec.values import Host, Job
+from meshrun.wire.masks import check_chosen
 
 _NAMES_ONLY = ("env", "env-remote")
 
@@ -108,19 +109,28 @@ def _look(job: Job, node: int, count: int | None) -> tuple[int, tuple[str, ...]]
         from meshrun.cli.ask import ask_this_machine
 
         facts = ask_this_machine(job, node)
+        if facts.device_problem:
+            raise InputError(Problem(f"{host.name}: {facts.device_problem}", host.place, hint=facts.device_hint))
         return facts.slots, devices_of(host, facts.slots, facts.devices)
     return count, devices_of(host, count, _masked(job, host, count) if job.local[node] else ())
 
 
 def _masked(job: Job, host: Host, count: int) -> tuple[str, ...]:
-    mask = masked_devices(os.environ, asked_device(job))
-    if mask is None or host.devices is not None:
+    """What the masks in force here leave: enough for the count, and all that `devices=` names. Raises InputError."""
+    pool = masked_devices({**os.environ, **dict(job.env), **dict(host.env)}, asked_device(job))
+    if pool is None:
         return ()
-    name, devices = mask
-    if len(devices) < count:
-        message = f"{host.name} is to run {count} workers, but {name}={','.join(devices)} shows {len(devices)}"
-        raise InputError(Problem(message, host.place, hint=f"another {name}, fewer workers, or --device cpu"))
-    return devices
+    hint = f"another {pool.name}, fewer workers, or --device cpu"
+    if pool.problem:
+        raise InputError(Problem(pool.problem, host.place, hint=hint))
+    if host.devices is not None:
+        problem = check_chosen(host.devices, pool.ids, None, f"{pool.text} is in force here")
+        if problem:
+            raise InputError(Problem(f"{host.name}: {problem}", host.place, hint=f"devices that {pool.name} shows"))
+    elif len(pool.ids) < count:
+        message = f"{host.name} is to run {count} workers, but {pool.text} shows {len(pool.ids)}"
+        raise InputError(Problem(message, host.place, hint=hint))
+    return pool.ids
 
 
 def describe_sources(request: Request) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def check_facts(job: Job, facts: Mapping[int, Facts]) -> list[tuple[int, Cause]]
         _check_python,
         _check_torch,
         _check_workdir,
+        _check_device,
         _check_slots,
         _check_backend,
         _check_files,
@@ -94,11 +95,17 @@ def _check_workdir(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause
         yield Cause(CauseKind.NO_WORKDIR, here.workdir_error, hint)
 
 
+def _check_device(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
+    if here.device_problem:
+        yield Cause(CauseKind.DEVICE, here.device_problem, here.device_hint)
+
+
 def _check_slots(job: Job, here: Facts, first: Facts | None) -> Iterator[Cause]:
-    if here.device != "cpu" and len(here.devices) < here.slots:
+    if here.device != "cpu" and len(here.devices) < here.slots and not here.device_problem:
         mask = f" ({here.mask} is in force)" if here.mask else ""
         message = f"{here.slots} workers are wanted, but {len(here.devices)} accelerators are visible{mask}"
         few = f"ask for {len(here.devices)} there (slots=, --nproc-per-node), or " if here.devices else ""
+        few = f"torch uses mps from one process only: {few}" if here.device == "mps" else few
         yield Cause(CauseKind.SLOTS, message, f"{few}--device cpu runs on the processor")
 
 

@@ -1,4 +1,4 @@
-"""Owns: what a device mask in an environment says, without looking at a device.
+"""Owns: what a device mask in the launcher's environment says, without looking at a device.
 Must not: read the environment (it is an argument).
 Called by: cli.plan."""
 
@@ -6,26 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# In the order in which the first one that is set counts; ROCm knows three names for its own.
-MASKS: tuple[tuple[str, str], ...] = (
-    ("cuda", "CUDA_VISIBLE_DEVICES"),
-    ("cuda", "HIP_VISIBLE_DEVICES"),
-    ("cuda", "ROCR_VISIBLE_DEVICES"),
-    ("xpu", "ZE_AFFINITY_MASK"),
-    ("npu", "ASCEND_RT_VISIBLE_DEVICES"),
-    ("hpu", "HABANA_VISIBLE_MODULES"),
-)
+from meshrun.wire.masks import LAYERS, Pool, read_pool
+
+# In the order in which the first one that is set counts, where the device is not said.
+_VENDORS = (("cuda", "nvidia"), ("cuda", "amd"), ("xpu", "intel"), ("npu", "ascend"), ("hpu", "gaudi"))
 
 
-def masked_devices(environ: Mapping[str, str], device: str) -> tuple[str, tuple[str, ...]] | None:
-    """The mask's name and the ids it leaves, for `device` ("auto": any kind); None if there is no mask.
+def masked_devices(environ: Mapping[str, str], device: str) -> Pool | None:
+    """What the masks leave for `device` ("auto": any kind); None if there is no mask.
 
-    CUDA reads a mask up to its first invalid id, so `-1` and `NoDevFiles` leave nothing."""
-    for kind, name in MASKS:
-        if name in environ and device in ("auto", kind):
-            ids = [item.strip() for item in environ[name].split(",")]
-            valid = next(
-                (at for at, item in enumerate(ids) if item.startswith("-") or item in ("", "NoDevFiles")), len(ids)
-            )
-            return name, tuple(ids[:valid])
+    Whose devices they are is not known here: ROCm's own names, where they are set, say AMD."""
+    for kind, vendor in _VENDORS:
+        if device not in ("auto", kind) or (vendor == "nvidia" and _says_amd(environ)):
+            continue
+        pool = read_pool(vendor, environ)
+        if pool is not None:
+            return pool
     return None
+
+
+def _says_amd(environ: Mapping[str, str]) -> bool:
+    outer, inner = LAYERS["amd"]
+    return any(name in environ for name in (*outer, inner[0])) and "CUDA_VISIBLE_DEVICES" not in environ

@@ -84,9 +84,21 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
         return
     step.turn(Turn.GREETED)
     _take_plan(step, plan)
+    _tell_notes(step, facts)
     for node, fact in enumerate(facts):
         step.do(Send(node, _make_order(job, plan, node, fact)))
     seek_address(step)
+
+
+def _tell_notes(step: Step, facts: Sequence[wire.Facts]) -> None:
+    """What nodes say about their devices, each remark once with the hosts that make it."""
+    said: dict[str, list[str]] = {}
+    for node, fact in enumerate(facts):
+        for text in fact.device_notes:
+            said.setdefault(text, []).append(step.host(node))
+    for text, hosts in said.items():
+        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+        step.do(Note("warning", f"{hosts[0]}{more}: {text}"))
 
 
 def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "npu": "hccl", "hpu": "hccl", "mps": "gloo"}
-_PLUGINS = {"npu": "torch_npu", "hpu": "habana_frameworks.torch.core"}
+# What registers an out-of-tree device with torch, and its backend.
+_PLUGINS = {"npu": ("torch_npu",), "hpu": ("habana_frameworks.torch", "habana_frameworks.torch.distributed.hccl")}
 
 
 def find_device() -> str:
@@ -23,9 +24,9 @@ def find_device() -> str:
 
 
 def import_plugin(device: str) -> None:
-    """Out-of-tree accelerators register themselves with torch when their module is imported."""
-    if device in _PLUGINS:
-        importlib.import_module(_PLUGINS[device])
+    """Out-of-tree accelerators register themselves with torch when their modules are imported."""
+    for name in _PLUGINS.get(device, ()):
+        importlib.import_module(name)
 
 
 def default_backend(device: str) -> str:
@@ -44,12 +45,7 @@ def use_device(device: str, local_rank: int) -> None:
     if device in ("cpu", "mps"):
         return
     import_plugin(device)
-    accelerator: Any = getattr(torch, "accelerator", None)
-    index = device_index(device, local_rank)
-    if accelerator is not None and hasattr(accelerator, "set_device_index"):
-        accelerator.set_device_index(index)
-    else:
-        _module(device).set_device(index)
+    _module(device).set_device(device_index(device, local_rank))
 
 
 def device_index(device: str, local_rank: int) -> int:
@@ -65,4 +61,6 @@ def make_device(device: str, local_rank: int) -> torch.device:
     if device in ("cpu", "mps"):
         return torch.device(device)
     import_plugin(device)
+    if device == "hpu":  # a process has one Gaudi, which it counts as it likes
+        return torch.device(device, int(_module(device).current_device()))
     return torch.device(device, device_index(device, local_rank))

@@ -13,14 +13,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshrun import wire
-from meshrun.agent import accelerators, error_file, installed, netlink, oom, procs, spool
+from meshrun.agent import error_file, installed, netlink, oom, procs, spool
 
 # ---- spool ----
 
@@ -72,9 +71,6 @@ def test_a_spool_leaves_no_name_behind(tmp_path: Path) -> None:
     queue.clear()
 
 
-# ---- accelerators ----
-
-
 def make_files(root: Path, *names: str, **texts: str) -> str:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,61 +82,16 @@ def make_files(root: Path, *names: str, **texts: str) -> str:
     return str(root)
 
 
-NVIDIA = ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "proc/driver/nvidia/gpus/a/x", "proc/driver/nvidia/gpus/b/x")
-
-
-@pytest.mark.parametrize(
-    ("files", "device", "devices"),
-    [
-        (NVIDIA, "cuda", ("0", "1")),
-        (("dev/nvidia0", *NVIDIA[3:]), "cuda", ("0",)),
-        (("dev/davinci0", "dev/davinci7", "dev/davinci_manager"), "npu", ("0", "1")),
-        ((), "cpu", ()),
-    ],
-)
-def test_accelerators_are_found_in_files(tmp_path: Path, files: Any, device: str, devices: tuple[str, ...]) -> None:
-    found = accelerators.find_accelerators("auto", {}, make_files(tmp_path, *files))
-    assert (found.device, found.devices, found.mask) == (device, devices, "")
-
-
-def test_amd_counts_nodes_with_compute_units(tmp_path: Path) -> None:
-    base = "sys__class__kfd__kfd__topology__nodes__"
-    texts = {f"{base}0__properties": "cpu_cores_count 8\nsimd_count 0\n", f"{base}1__properties": "simd_count 304\n"}
-    root = make_files(tmp_path, **texts)
-    found = accelerators.find_accelerators("auto", {}, root)
-    assert (found.device, found.devices, found.mask_name) == ("cuda", ("0",), "HIP_VISIBLE_DEVICES")
-    assert accelerators.find_mask_name("cuda", root) == "HIP_VISIBLE_DEVICES"
-
-
-@pytest.mark.parametrize(
-    ("value", "devices"),
-    [("3,1", ("3", "1")), ("GPU-a, MIG-b", ("GPU-a", "MIG-b")), ("", ()), ("0,-1,2", ("0",)), ("NoDevFiles", ())],
-)
-def test_a_mask_is_a_pool_in_its_own_order(tmp_path: Path, value: str, devices: tuple[str, ...]) -> None:
-    found = accelerators.find_accelerators("auto", {"CUDA_VISIBLE_DEVICES": value}, make_files(tmp_path, *NVIDIA))
-    assert (found.device, found.devices, found.mask) == ("cuda", devices, f"CUDA_VISIBLE_DEVICES={value}")
-
-
-def test_a_mask_without_hardware_still_names_its_ids(tmp_path: Path) -> None:
-    found = accelerators.find_accelerators("auto", {"CUDA_VISIBLE_DEVICES": "2,3"}, str(tmp_path))
-    assert (found.device, found.devices) == ("cpu", ("2", "3"))
-
-
-def test_what_was_asked_for_and_is_not_there_gives_none(tmp_path: Path) -> None:
-    assert accelerators.find_accelerators("npu", {}, str(tmp_path)).devices == ()
-    assert accelerators.find_accelerators("cpu", {"CUDA_VISIBLE_DEVICES": "1"}, str(tmp_path)).devices == ()
-
-
 # ---- torch and script ----
 
 
 def test_torch_is_found_as_the_interpreter_would(tmp_path: Path) -> None:
     code = "import importlib.metadata as m; print(m.version('torch'))"
     real = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
-    assert installed.find_torch({}) == real
+    assert installed.find_torch({}).version == real
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/version.py").write_text("cuda = None\n__version__ = '9.9+mine'\n")
-    assert installed.find_torch({"PYTHONPATH": f"/nowhere:{tmp_path}"}) == "9.9+mine"
+    assert installed.find_torch({"PYTHONPATH": f"/nowhere:{tmp_path}"}) == installed.Torch("9.9+mine", ())
 
 
 def test_a_script_is_hashed_and_compiled(tmp_path: Path) -> None:
