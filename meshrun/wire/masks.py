@@ -91,8 +91,12 @@ def _read_one(vendor: str, name: str, env: Mapping[str, str], have: Have | None)
 def _read_list(words: Sequence[str], form: str | None, shown: Pool, have: Have | None) -> Pool:
     """Up to the first word that is no device here. A device named twice leaves nothing: so CUDA has it."""
     found: dict[str, str] = {}  # device → id as the mask spells it
+    most = (
+        len(words) if have is None else max(len(have.ids), len(have.numbers))
+    )  # UUIDs may be unknown, not their number
     for word in words:
         device = _find(word, have) if form in (None, _form(word)) else ""
+        device = device if len(found) < most or device in found else ""
         if not device:
             note = "" if word in _ENDS else f"{shown.text} ends at {word[:40]!r}, which is no device here"
             return replace(shown, ids=tuple(found.values()), note=note)
