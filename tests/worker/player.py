@@ -82,8 +82,8 @@ class Pipes:
 class Player:
     """One node's agent for tests: `start()` once, then `run()` as often as wanted (each is an attempt)."""
 
-    def __init__(self, tmp: Path, preload: str, python: str = sys.executable) -> None:
-        self.tmp, self.preload, self.python = tmp, preload, python
+    def __init__(self, tmp: Path, preload: str, python: str = sys.executable, path: str = "") -> None:
+        self.tmp, self.preload, self.python, self.path = tmp, preload, python, path
         self.bundle = make_bundle(tmp / "bundle.zip")
         self.imported: wire.Imported | None = None
         self.line: socket.socket | None = None
@@ -102,7 +102,7 @@ class Player:
         return process, ours
 
     def start(self) -> None:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": ""}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": self.path}
         self.process, self.line = self.spawn("forkserver", env)
         self.imported = self.expect(wire.Imported)
 
