@@ -158,6 +158,8 @@ def choose(named: Sequence[str], found: Found) -> tuple[tuple[str, ...], str]:
         problem = check_chosen(named, known, found.have, f"that node has {found.device} devices {shown}")
     else:  # on a processor they are numbers only; of an accelerator that is not there, none
         return (tuple(named) if found.device == "cpu" else ()), ""
+    if not problem and found.vendor == "nvidia" and len({name[:4] if "-" in name else "" for name in named}) > 1:
+        problem = f"devices={','.join(named)[:120]}: CUDA reads only numbers, only GPU-..., or only MIG-... in one mask"
     return ((), problem) if problem else (tuple(named), "")
 
 

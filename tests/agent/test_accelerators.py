@@ -322,6 +322,7 @@ def test_torch_must_know_the_device(
         (lambda r: trees.nvidia(r, range(2), uuids=False), {}, "GPU-f", ""),
         (four_gpus, {"CUDA_VISIBLE_DEVICES": "2,3"}, "3", ""),
         (four_gpus, {"CUDA_VISIBLE_DEVICES": "2,3"}, "0", "device 0 was asked for (devices=0), but CUDA_"),
+        (four_gpus, {}, f"0,{U1}", "CUDA reads only numbers, only GPU-"),
         (four_gpus, {"CUDA_VISIBLE_DEVICES": ""}, "0", "CUDA_VISIBLE_DEVICES= shows none there"),
         (four_gpus, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, U2, ""),
         (four_gpus, {"CUDA_VISIBLE_DEVICES": U1}, f"GPU-1,{U1}", "are one device"),

@@ -80,6 +80,29 @@ def test_a_mask_is_respected(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["nodes"][0]["devices"] == ["0", "1"]
 
 
+@pytest.mark.parametrize(
+    ("line", "words", "mask", "message"),
+    [
+        ("devices=0", [], "5,7", "device 0 was asked for (devices=0), but CUDA_VISIBLE_DEVICES=5,7 is in force here"),
+        ("devices=5,7", [], "5,7", ""),
+        ("slots=2", [], "5,5", "CUDA_VISIBLE_DEVICES=5,5 names 5 twice"),
+        ("slots=2", ["-x", "CUDA_VISIBLE_DEVICES=1"], "5,7", "2 workers, but CUDA_VISIBLE_DEVICES=1 shows 1"),
+        ("slots=2 env.CUDA_VISIBLE_DEVICES=3,4", [], "5", ""),
+    ],
+)
+def test_a_mask_here_is_a_pool_also_for_the_plan(
+    tmp_path: Path, line: str, words: list[str], mask: str, message: str
+) -> None:
+    (tmp_path / "hosts").write_text(f"localhost {line}\n")
+    command = ["plan", "--hostfile", "hosts", "--format", "json", *words]
+    if message:
+        assert message in refused(*command, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": mask})
+    else:
+        done = meshrun(*command, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": mask})
+        named = line.partition("VISIBLE_DEVICES=")[2] or line.partition("=")[2]
+        assert json.loads(done.stdout)["nodes"][0]["devices"] == named.split(",")
+
+
 def test_inside_a_run_its_variables_do_not_count(tmp_path: Path) -> None:
     env = {"MESHRUN_RUN_ID": "x", "MESHRUN_MESH": '{"dims": {"dp": 9}}', "MESHRUN_LOG_DIR": "/x"}
     assert meshrun("plan", "--hosts", "a:2", cwd=tmp_path, env=env).returncode == 0

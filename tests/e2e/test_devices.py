@@ -67,24 +67,24 @@ def test_workers_share_the_nodes_mask(gpus: Cluster, tmp_path: Path, line: str, 
         assert '"device": "2"' in (ended.run_dir / "plan.json").read_text()
 
 
+FEW = "3 workers are wanted, but 2 accelerators are visible (CUDA_VISIBLE_DEVICES=2,3 is in force)"
+OUTSIDE = "device 0 was asked for (devices=0), but CUDA_VISIBLE_DEVICES=2,3 is in force"
+
+
 @pytest.mark.parametrize(
     ("line", "options", "words"),
     [
-        ("slots=3", [], ["3 workers are wanted, but 2 accelerators are visible (CUDA_VISIBLE_DEVICES=2,3 is in force)"]),
-        ("devices=0", [], ["device 0 was asked for (devices=0), but CUDA_VISIBLE_DEVICES=2,3 is in force"]),
-        ("env.CUDA_VISIBLE_DEVICES=2,2", [], ["CUDA_VISIBLE_DEVICES=2,2 names 2 twice"]),
-        ("", ["--device", "npu"], ["1 workers are wanted", "0 accelerators are visible"]),
-        ("", ["--init", "lazy"], ["torch 2.", "is built without CUDA, which NVIDIA devices need", "--device cpu"]),
+        ("slots=3", "--device cuda --no-init", [FEW]),
+        ("devices=0", "--device cuda --no-init", [OUTSIDE]),
+        ("env.CUDA_VISIBLE_DEVICES=2,2", "--no-init --device cuda", ["CUDA_VISIBLE_DEVICES=2,2 names 2 twice"]),
+        ("slots=1", "--device npu", ["1 workers are wanted", "0 accelerators are visible"]),
+        ("", "--device cuda", ["torch 2.", "is built without CUDA, which NVIDIA devices need", "--device cpu"]),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_with_the_host_and_what_is_there(
-    gpus: Cluster, tmp_path: Path, line: str, options: list[str], words: list[str]
+    gpus: Cluster, tmp_path: Path, line: str, options: str, words: list[str]
 ) -> None:
-    if "npu" in options:
-        line = "slots=1"
-    ended = start(
-        gpus, tmp_path, line, *(options or ["--no-init"]), *([] if "npu" in options else ["--device", "cuda"])
-    )
+    ended = start(gpus, tmp_path, line, *options.split())
     assert (ended.code, ended.out) == (125, ""), ended
     assert all(word in ended.err for word in ["n0", *words]), ended.err
 

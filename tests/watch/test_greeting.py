@@ -210,3 +210,12 @@ def test_a_run_whose_mesh_would_be_faster_in_another_order_says_so_once(mesh, no
     found = [action for action in run.at(0.5, Received(1, facts(1))) if isinstance(action, Note)]
     assert [note.level for note in found] == ["warning"] * notes
     assert all("--mesh dp=2,tp=2" in note.text for note in found)
+
+
+def test_remarks_about_devices_are_told_once_with_their_hosts():
+    run = Run(make_job(nodes=3))
+    run.at(0.0, Began(), Opened(0), Opened(1), Opened(2))
+    notes = {0: ("A",), 1: ("B", "A"), 2: ("A",)}
+    done = run.at(0.1, *(Received(node, facts(node, device_notes=said)) for node, said in notes.items()))
+    told = [action.text for action in done if isinstance(action, Note) and action.level == "warning"]
+    assert told == ["h0 and 2 more: A", "h1: B"]
