@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.trees import tool
 from tests.cluster import Cluster
 from tests.conftest import MakeCluster
-from tests.e2e.command import Ended, on, run
+from tests.e2e.command import Ended, assert_nothing_left, on, run
 
 SCRIPT = """
 import os
@@ -99,3 +100,12 @@ def test_a_program_gets_the_devices_whatever_torch_there_is(gpus: Cluster, tmp_p
     words = ["--no-python", "--show", "all", "/bin/sh", "-c", "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES"]
     ended = run(tmp_path, *on(gpus, tmp_path, hostfile="n0\n"), *words)
     assert lines(ended) == ["0 2,3", "1 2,3"]
+
+
+def test_a_driver_that_hangs_costs_seconds_and_leaves_nothing(gpus: Cluster, tmp_path: Path) -> None:
+    path = tool(tmp_path / "bin", "sleep 1000 & wait")
+    line = f"env.CUDA_VISIBLE_DEVICES=GPU-1,GPU-2 env.PATH={path}"
+    ended = start(gpus, tmp_path, line, "--device", "cuda", "--no-init")
+    assert lines(ended) == ["0 2 GPU-1,GPU-2", "1 2 GPU-1,GPU-2"]
+    assert "n0: nvidia-smi -L did not answer within 5 s" in ended.err
+    assert_nothing_left(gpus)
