@@ -111,6 +111,10 @@ def _look(job: Job, node: int, count: int | None) -> tuple[int, tuple[str, ...]]
         facts = ask_this_machine(job, node)
         if facts.device_problem:
             raise InputError(Problem(f"{host.name}: {facts.device_problem}", host.place, hint=facts.device_hint))
+        if not facts.slots:
+            mask = f" ({facts.mask} is in force)" if facts.mask else ""
+            hint = "--device cpu plans for the processor; slots= or --nproc-per-node says how many another machine has"
+            raise InputError(Problem(f"{host.name}: no {facts.device} device is visible{mask}", host.place, hint=hint))
         return facts.slots, devices_of(host, facts.slots, facts.devices)
     return count, devices_of(host, count, _masked(job, host, count) if job.local[node] else ())
 

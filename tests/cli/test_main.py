@@ -103,6 +103,11 @@ def test_a_mask_here_is_a_pool_also_for_the_plan(
         assert json.loads(done.stdout)["nodes"][0]["devices"] == named.split(",")
 
 
+def test_devices_that_were_asked_for_and_are_not_here_are_named(tmp_path: Path) -> None:
+    assert "no npu device is visible" in refused("plan", "--device", "npu", cwd=tmp_path)
+    assert "mps is the GPU of Apple's" in refused("plan", "--device", "mps", cwd=tmp_path)
+
+
 def test_inside_a_run_its_variables_do_not_count(tmp_path: Path) -> None:
     env = {"MESHRUN_RUN_ID": "x", "MESHRUN_MESH": '{"dims": {"dp": 9}}', "MESHRUN_LOG_DIR": "/x"}
     assert meshrun("plan", "--hosts", "a:2", cwd=tmp_path, env=env).returncode == 0
