@@ -11,8 +11,11 @@ from collections.abc import Mapping
 
 from meshrun.agent import netlink
 from meshrun.agent.accelerators import Found, find_accelerators
+from meshrun.agent.cgroup import find_cgroup, read_quota
 from meshrun.agent.installed import Script, find_program, find_torch, read_script
+from meshrun.agent.shares import make_shares
 from meshrun.agent.spawn import to_text
+from meshrun.agent.topology import read_cores
 from meshrun.wire import PROTOCOL, Brief, Facts
 
 
@@ -23,6 +26,7 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
     devices = brief.devices or found.devices
     script = _check_script(brief, base)
     disk = os.statvfs(tmp)
+    slots = brief.slots or _count_slots(found, devices)
     return Facts(
         protocol=PROTOCOL,
         hostname=os.uname().nodename,
@@ -36,7 +40,7 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
         device=found.device,
         devices=devices,
         mask=found.mask,
-        slots=brief.slots or _count_slots(found, devices),
+        slots=slots,
         addresses=netlink.order_addresses(netlink.read_addresses(), netlink.login_address()),
         offer_port=offer_port,
         workdir_error=_check_folder(brief.workdir),
@@ -48,6 +52,7 @@ def make_facts(brief: Brief, login: Mapping[str, str], base: Mapping[str, str], 
         free_bytes=disk.f_bavail * disk.f_frsize,
         omp_threads=login.get("OMP_NUM_THREADS", ""),
         files=_count_files(),
+        shares=make_shares(brief.bind, found.device, devices, slots, read_quota()),
     )
 
 
@@ -107,12 +112,11 @@ def _read(path: str) -> str:
 
 
 def count_cores() -> int:
-    """Cores that this process may use: its affinity, and a container's quota if that is less."""
-    cores = len(os.sched_getaffinity(0))
-    quota, _, period = _read(f"{find_cgroup('cpu.max')}/cpu.max").strip().partition(" ")
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
+    """Physical cores that this process may use: those of its affinity, and a container's quota if that is less.
+
+    Hyper-threads of one core count once: the arithmetic units, which a compute thread keeps busy, are there once."""
+    cores = sum(1 for _ in read_cores(os.sched_getaffinity(0)))
+    return min(cores, read_quota() or cores)
 
 
 def read_memory() -> int:
@@ -121,16 +125,3 @@ def read_memory() -> int:
     total = int(words[1]) * 1024 if len(words) > 1 else 0
     limit = _read(f"{find_cgroup('memory.max')}/memory.max").strip()
     return min(total, int(limit)) if limit.isdecimal() else total
-
-
-def find_cgroup(file: str, root: str = "") -> str:
-    """The folder of the nearest cgroup (v2) around us that has this file, "" if there is none. The run's own group has
-    no controller, so what counts and limits is around it; inside a container it is the mount itself."""
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
-        if line.startswith("0::"):
-            mount = f"{root}/sys/fs/cgroup"
-            folder = f"{mount}{line[3:]}".rstrip("/")
-            while folder != mount and not os.path.exists(f"{folder}/{file}"):
-                folder = folder.rpartition("/")[0]
-            return folder
-    return ""

@@ -68,6 +68,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         timeout_s=settings["timeout"],
         start_method=settings["start-method"],
         preload=tuple(filter(None, settings["preload"].split(","))),
+        bind=settings["bind"],
         env=context.env,
         env_remote=tuple((name, text) for name, _, text in (item.partition("=") for item in settings["env-remote"])),
         prelude=settings["prelude"],
