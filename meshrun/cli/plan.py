@@ -42,7 +42,7 @@ def show_plan(request: Request) -> int:
     elif request.settings["explain"] is not None:
         from meshrun.plan.explain import explain_rank
 
-        write_stdout(explain_rank(placed, request.settings["explain"]))
+        write_stdout(explain_rank(_with_own_shares(request.job, placed), request.settings["explain"]))
     else:
         write_stdout(_render(placed, request))
     return EXIT_OK

@@ -12,6 +12,7 @@ import pytest
 
 from meshrun.plan.commands import render_commands
 from meshrun.plan.describe import describe_mesh, describe_plan
+from meshrun.plan.explain import explain_rank
 from meshrun.plan.placement import with_shares
 from meshrun.plan.runs import compact_ids, compact_names
 from meshrun.plan.text import render_plan
@@ -164,6 +165,7 @@ def test_cpus_are_shown_as_far_as_nodes_have_said() -> None:
         "1     b     0-3,8-11   4",
         "2     b     4-7,12-15  4",
     ]
+    assert "on CPUs 0-3,8-11, threads: 4" in explain_rank(known, 1) and "CPUs" not in explain_rank(known, 0)
     assert [worker.get("cpus") for worker in describe_plan(known)["workers"]] == [None, "0-3,8-11", "4-7,12-15"]
 
 
