@@ -37,7 +37,7 @@ def _rows(times: int, ranks: int) -> list[Row]:
 
 
 def _step_s(launcher: Sequence[str], env: dict[str, str]) -> float:
-    """The slowest rank's median step."""
+    """The slowest rank's fastest step."""
     with tempfile.TemporaryDirectory() as cwd:
         seconds([*launcher, str(SCRIPTS / "step.py"), cwd], cwd, **env)
         return max(float(path.read_text()) for path in Path(cwd).iterdir() if path.name.isdigit())

@@ -6,16 +6,15 @@ import os
 import sys
 import time
 from pathlib import Path
-from statistics import median
 
 import torch
 import torch.distributed as dist
 
-WARM, STEPS = 3, 10
+WARM, STEPS = 3, 20
 
 
 def main() -> None:
-    """Write the median seconds of a step to <folder>/<rank>."""
+    """Write the seconds of the fastest step to <folder>/<rank>: whatever else runs on the machine only adds."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, dropout=0.0)
@@ -23,7 +22,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = torch.randn(8, 64, 256)
     taken = [_step(model, optimizer, data) for _ in range(WARM + STEPS)][WARM:]
-    Path(sys.argv[1], os.environ["RANK"]).write_text(str(median(taken)))
+    Path(sys.argv[1], os.environ["RANK"]).write_text(str(min(taken)))
     dist.barrier()
     dist.destroy_process_group()
 
