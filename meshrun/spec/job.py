@@ -44,8 +44,7 @@ class Context:
 
 def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...], context: Context) -> Job:
     """The job that `settings` ask for; `words` are the script and its arguments. Raises InputError: all at once."""
-    problems = check_request(settings, hosts, words, context)
-    if problems:
+    if problems := check_request(settings, hosts, words, context):
         raise InputError(problems)
     workdir = resolve(context.cwd, settings["workdir"] or ".")
     form = form_of(settings)
