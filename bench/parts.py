@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bench.bind import part_bind
 from bench.failure import part_failure
 from bench.measure import (
     MESHRUN,
@@ -113,4 +114,5 @@ PARTS: dict[str, Callable[[int], list[Row]]] = {
     "plan": part_plan,
     "light": part_light,
     "output": part_output,
+    "bind": part_bind,
 }

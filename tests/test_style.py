@@ -44,6 +44,7 @@ PURE_MODULES = (
     "meshrun.report.picture",
     "meshrun.report.page",
     "meshrun.agent.supervisor",
+    "meshrun.agent.binding",
     "meshrun.agent.variables",
 )
 

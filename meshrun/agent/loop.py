@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from meshrun import wire
@@ -20,6 +20,7 @@ from meshrun.agent.oom import OomWatch
 from meshrun.agent.progress import Progress
 from meshrun.agent.reactor import Reactor
 from meshrun.agent.services import ForkServer, StoreHolder
+from meshrun.agent.shares import cannot_bind, find_placing
 from meshrun.agent.spawn import to_text
 from meshrun.agent.stacks import StackDump
 from meshrun.agent.state import Stage, next_deadline
@@ -28,7 +29,7 @@ from meshrun.agent.variables import NodeValues
 from meshrun.agent.workers import Workers
 from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
-from meshrun.wire import Brief, ForkStore, Order, Start, Trouble
+from meshrun.wire import Brief, Fork, ForkStore, Order, Start, Trouble
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGCONT)
 _DEPART_S = 1.0  # for the last messages to leave
@@ -101,7 +102,16 @@ class Agent:
         self._line.open_window(brief.window_bytes)
         self._membership.wait()  # whatever is started from now on is in the group
         self._oom = OomWatch()
-        return brief
+        return self._choose_start(brief)
+
+    def _choose_start(self, brief: Brief) -> Brief:
+        """OpenMP places its threads as it is loaded: in the fork server, that would be on all CPUs of the node."""
+        said = find_placing(self._base) if brief.bind != "none" and brief.start_method == "fork" else ""
+        if not said or brief.form == "program":
+            return brief
+        why = f"workers are started as fresh interpreters: {said} must be read on the CPUs that --bind gives each"
+        self._line.send(Trouble(CauseKind.AGENT.value, why, "", False))
+        return replace(brief, start_method="spawn")
 
     def _got_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
@@ -156,6 +166,9 @@ class Agent:
             except OSError as error:
                 reason = f"port {brief.offer_port} on this node: {error.strerror or error}"
                 self._line.send(Trouble(CauseKind.STORE.value, reason, "pick another --master-port", True))
+        if brief.bind != "none" and (reason := cannot_bind()):
+            self._line.send(Trouble(CauseKind.AGENT.value, reason, "leave out --bind", True))
+            return
         port = self._offer.port if self._offer else 0
         parts = probe.look(brief, self._base)
         self._mask_name = parts.found.mask_name
@@ -182,13 +195,13 @@ class Agent:
         self._workers.close()
         self._trees.forget()
         self._watch_progress()
-        order, envs = self._make_order(), self._make_envs()
+        order, forks = self._make_order(), self._make_forks()
         if action.how == "fork":
-            self._workers.fork(self._server, order, envs)
+            self._workers.fork(self._server, order, forks)
         elif action.how == "exec":
-            self._workers.spawn(order, envs)
+            self._workers.spawn(order, forks)
         else:
-            self._workers.run_program(order, envs)
+            self._workers.run_program(order, forks)
 
     def _watch_progress(self) -> None:
         assert self._state.assign
@@ -227,14 +240,12 @@ class Agent:
             exit_bound_s=max(brief.grace_s, _MIN_EXIT_BOUND_S),
         )
 
-    def _make_envs(self) -> Mapping[int, Mapping[str, str]]:
+    def _make_forks(self) -> list[Fork]:
         brief, assign, start = self._state.brief, self._state.assign, self._state.start
         assert brief and assign and start
         node = self._make_node_values(start, brief.agents_here)
-        return {
-            slot.rank: variables.make_worker_env(self._base, brief, assign, slot, start, node)
-            for slot in assign.workers
-        }
+        envs = (variables.make_worker_env(self._base, brief, assign, slot, start, node) for slot in assign.workers)
+        return [Fork(slot.rank, env, slot.share.cpus) for slot, env in zip(assign.workers, envs, strict=True)]
 
     def _make_node_values(self, start: Start, agents: int) -> NodeValues:
         return NodeValues(

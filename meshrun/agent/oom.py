@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from meshrun.agent.probe import find_cgroup
+from meshrun.agent.cgroup import find_cgroup, outwards
 
 
 def _read(path: str) -> str:
@@ -91,10 +91,10 @@ class OomWatch:
     def _list_limits(self) -> Iterator[tuple[str, str, str, str]]:
         """Folder, file of the limit, and where it is counted that it was met, from our cgroup outwards; v2, then v1."""
         mount = f"{self._root}/sys/fs/cgroup"
-        for folder in _outwards(find_cgroup("memory.max", self._root), mount):
+        for folder in outwards(find_cgroup("memory.max", self._root), mount):
             yield folder, "memory.max", "memory.events", "oom"
         for path in self._files[1:]:
-            for folder in _outwards(path.rpartition("/")[0], f"{mount}/memory"):
+            for folder in outwards(path.rpartition("/")[0], f"{mount}/memory"):
                 yield folder, "memory.limit_in_bytes", "memory.failcnt", ""
 
     def _name(self, folder: str) -> str:
@@ -109,12 +109,6 @@ class OomWatch:
         except OSError:
             return None
         return _drain(log)
-
-
-def _outwards(folder: str, mount: str) -> Iterator[str]:
-    while folder.startswith(mount):
-        yield folder
-        folder = folder.rpartition("/")[0]
 
 
 def _is_contained() -> bool:

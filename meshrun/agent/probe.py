@@ -11,8 +11,11 @@ from collections.abc import Mapping
 
 from meshrun.agent import netlink
 from meshrun.agent.accelerators import Found, check_slices, choose, find_accelerators, find_misfit
+from meshrun.agent.cgroup import find_cgroup, read_quota
 from meshrun.agent.installed import Script, Torch, find_program, find_torch, read_script
+from meshrun.agent.shares import make_shares
 from meshrun.agent.spawn import to_text
+from meshrun.agent.topology import read_cores
 from meshrun.dataclass import dataclass, replace
 from meshrun.wire import PROTOCOL, Brief, Facts
 
@@ -38,6 +41,7 @@ def make_facts(
     found = parts.found
     script = _check_script(brief, base)
     disk = os.statvfs(tmp)
+    slots = brief.slots or _count_slots(found)
     return Facts(
         protocol=PROTOCOL,
         hostname=os.uname().nodename,
@@ -51,7 +55,7 @@ def make_facts(
         device=found.device,
         devices=found.devices,
         mask=found.mask,
-        slots=brief.slots or _count_slots(found),
+        slots=slots,
         addresses=netlink.order_addresses(netlink.read_addresses(), netlink.login_address()),
         offer_port=offer_port,
         workdir_error=_check_folder(brief.workdir),
@@ -66,6 +70,7 @@ def make_facts(
         device_problem=found.problem,
         device_hint=found.hint if found.problem else "",
         device_notes=found.notes,
+        shares=make_shares(brief.bind, found.device, found.devices, slots, read_quota()),
     )
 
 
@@ -139,12 +144,11 @@ def _read(path: str) -> str:
 
 
 def count_cores() -> int:
-    """Cores that this process may use: its affinity, and a container's quota if that is less."""
-    cores = len(os.sched_getaffinity(0))
-    quota, _, period = _read(f"{find_cgroup('cpu.max')}/cpu.max").strip().partition(" ")
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
+    """Physical cores that this process may use: those of its affinity, and a container's quota if that is less.
+
+    Hyper-threads of one core count once: the arithmetic units, which a compute thread keeps busy, are there once."""
+    cores = sum(1 for _ in read_cores(os.sched_getaffinity(0)))
+    return min(cores, read_quota() or cores)
 
 
 def read_memory() -> int:
@@ -153,16 +157,3 @@ def read_memory() -> int:
     total = int(words[1]) * 1024 if len(words) > 1 else 0
     limit = _read(f"{find_cgroup('memory.max')}/memory.max").strip()
     return min(total, int(limit)) if limit.isdecimal() else total
-
-
-def find_cgroup(file: str, root: str = "") -> str:
-    """The folder of the nearest cgroup (v2) around us that has this file, "" if there is none. The run's own group has
-    no controller, so what counts and limits is around it; inside a container it is the mount itself."""
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
-        if line.startswith("0::"):
-            mount = f"{root}/sys/fs/cgroup"
-            folder = f"{mount}{line[3:]}".rstrip("/")
-            while folder != mount and not os.path.exists(f"{folder}/{file}"):
-                folder = folder.rpartition("/")[0]
-            return folder
-    return ""

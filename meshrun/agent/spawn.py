@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from meshrun.agent import kernel
+from meshrun.wire.cpus import parse_cpus, render_cpus
 
 # `python -c WORKER_BOOT <bundle> <role> <fd> ...`; the worker package reads sys.argv.
 WORKER_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from meshrun.worker.__main__ import main; main()"
@@ -48,18 +49,20 @@ def start_process(
     outputs: tuple[int, int],
     keep: Sequence[int] = (),
     nice: int = 0,
+    cpus: str = "",
 ) -> int:
     """The pid of a new process in a session of its own: stdin /dev/null, stdout and stderr `outputs`, and `keep` open
-    at their numbers. It dies with the agent. If it cannot run, it says so on its stderr and ends with 126 or 127, as a
-    shell does. Raises OSError if there can be no process."""
+    at their numbers; it runs on `cpus` ("": wherever the agent may). It dies with the agent. If it cannot run, it says
+    so on its stderr and ends with 126 or 127, as a shell does. Raises OSError if there can be no process."""
     arguments = [to_bytes(text) for text in argv]
     variables = {to_bytes(name): to_bytes(value) for name, value in env.items()}
+    allowed = parse_cpus(cpus)
     # Until the child has let go of the agent's wakeup descriptor, a signal meant for it would be the agent's.
     signal.pthread_sigmask(signal.SIG_BLOCK, _RESET)
     try:
         pid = os.fork()
         if pid == 0:
-            _become(arguments, variables, to_bytes(folder), outputs, keep, nice)
+            _become(arguments, variables, to_bytes(folder), outputs, keep, nice, allowed)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _RESET)
     return pid
@@ -72,6 +75,7 @@ def _become(
     outputs: tuple[int, int],
     keep: Sequence[int],
     nice: int,
+    cpus: Sequence[int],
 ) -> NoReturn:
     code = 126
     try:
@@ -87,6 +91,8 @@ def _become(
             os.set_inheritable(fd, True)
         if nice:
             os.nice(nice)
+        if cpus:
+            _bind(cpus)
         what = folder
         os.chdir(folder)
         what = argv[0]
@@ -96,6 +102,14 @@ def _become(
         os.write(2, b"meshrun: cannot run %s: %s\n" % (what, (getattr(error, "strerror", "") or str(error)).encode()))
     finally:
         os._exit(code)
+
+
+def _bind(cpus: Sequence[int]) -> None:
+    """Run on these CPUs; where that fails (they may have gone since the greeting) unbound, and it is said."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        os.write(2, f"meshrun: cannot bind to CPUs {render_cpus(cpus)}: {error.strerror}\n".encode())
 
 
 def start_role(

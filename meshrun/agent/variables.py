@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]
 class NodeValues:
     """What this node contributes: measured numbers and names."""
 
-    cores: int  # usable by this process
+    cores: int  # physical ones usable by this process
     interface: str  # that reaches the master address, "" if unknown
     mask_name: str  # the visible-devices variable of the accelerator, "" for none
     tmp: str
@@ -60,7 +60,7 @@ def make_worker_env(
     env = dict(base)
     if brief.form == "program":
         env.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # of a run around this one
-    for name, value in _defaults(brief, assign, node).items():
+    for name, value in _defaults(brief, assign, slot, node).items():
         env.setdefault(name, value)
     env |= _run_variables(brief, node.mark)
     env |= _numbers(assign, slot, start)
@@ -80,8 +80,9 @@ def _run_variables(brief: Brief, mark: str) -> dict[str, str]:
     }
 
 
-def _defaults(brief: Brief, assign: Assign, node: NodeValues) -> dict[str, str]:
-    values = {"OMP_NUM_THREADS": str(max(1, node.cores // max(1, len(assign.workers))))}
+def _defaults(brief: Brief, assign: Assign, slot: WorkerSlot, node: NodeValues) -> dict[str, str]:
+    threads = slot.share.threads or max(1, node.cores // max(1, len(assign.workers)))
+    values = {"OMP_NUM_THREADS": str(threads)}
     if node.interface:
         values.update(dict.fromkeys(INTERFACE_NAMES, node.interface))
     if assign.device == "cpu" and brief.form != "program":

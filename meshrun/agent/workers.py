@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshrun.agent.events import Event, Said, Started, StartFailed, StreamsClosed
@@ -131,47 +131,45 @@ class Workers:
             self._deliver(StartFailed(rank, explain_refusal(error)))
             return None
 
-    def fork(self, server: ForkServer, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+    def fork(self, server: ForkServer, order: Order, forks: Sequence[Fork]) -> None:
         """Ask the fork server for all of them; its answers are events of its own."""
         server.send(order)
-        for rank, env in envs.items():
-            pipes = self._open(rank)
+        for fork in forks:
+            pipes = self._open(fork.rank)
             if pipes:
-                server.send(Fork(rank, dict(env)), pipes.give_away())
+                server.send(fork, pipes.give_away())
 
-    def spawn(self, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+    def spawn(self, order: Order, forks: Sequence[Fork]) -> None:
         """A fresh interpreter for each; it reads its order from its own socket."""
 
-        def start(pipes: WorkerPipes, env: Mapping[str, str]) -> int:
+        def start(pipes: WorkerPipes, fork: Fork) -> int:
             far = pipes.link.far.fileno()
-            return start_role(self._bundle, "worker", [str(far), ""], env, self._tmp, pipes.outputs, [far])
+            return start_role(self._bundle, "worker", [str(far), ""], fork.env, self._tmp, pipes.outputs, [far])
 
-        for rank, env in envs.items():
-            pipes = self._start(rank, env, start)
+        for fork in forks:
+            pipes = self._start(fork, start)
             if pipes:
                 pipes.link.send(order)
-                pipes.link.send(Fork(rank, dict(env)))
+                pipes.link.send(fork)
 
-    def run_program(self, order: Order, envs: Mapping[int, Mapping[str, str]]) -> None:
+    def run_program(self, order: Order, forks: Sequence[Fork]) -> None:
         """The user's program itself."""
 
-        def start(pipes: WorkerPipes, env: Mapping[str, str]) -> int:
-            return start_process(order.argv, env, order.workdir, pipes.outputs)
+        def start(pipes: WorkerPipes, fork: Fork) -> int:
+            return start_process(order.argv, fork.env, order.workdir, pipes.outputs, cpus=fork.cpus)
 
-        for rank, env in envs.items():
-            self._start(rank, env, start)
+        for fork in forks:
+            self._start(fork, start)
 
-    def _start(
-        self, rank: int, env: Mapping[str, str], start: Callable[[WorkerPipes, Mapping[str, str]], int]
-    ) -> WorkerPipes | None:
-        pipes = self._open(rank)
+    def _start(self, fork: Fork, start: Callable[[WorkerPipes, Fork], int]) -> WorkerPipes | None:
+        pipes = self._open(fork.rank)
         if pipes is None:
             return None
         try:
-            self._deliver(Started(rank, start(pipes, env), self._reactor.now()))
+            self._deliver(Started(fork.rank, start(pipes, fork), self._reactor.now()))
             return pipes
         except OSError as error:
-            self._deliver(StartFailed(rank, explain_refusal(error)))
+            self._deliver(StartFailed(fork.rank, explain_refusal(error)))
             return None
         finally:
             pipes.close_far_ends()

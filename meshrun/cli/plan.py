@@ -13,7 +13,7 @@ from meshrun.cli.request import Request, naming_sources, read_request
 from meshrun.errors import EXIT_OK, InputError, Problem
 from meshrun.plan.masks import masked_devices
 from meshrun.plan.orders import asked_device
-from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.placement import devices_of, known_slots, make_plan, with_shares
 from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
@@ -43,7 +43,7 @@ def show_plan(request: Request) -> int:
     elif request.settings["explain"] is not None:
         from meshrun.plan.explain import explain_rank
 
-        write_stdout(explain_rank(placed, request.settings["explain"]))
+        write_stdout(explain_rank(_with_own_shares(request.job, placed), request.settings["explain"]))
     else:
         write_stdout(_render(placed, request))
     return EXIT_OK
@@ -57,7 +57,8 @@ def _render(placed: Plan, request: Request) -> str:
 
         from meshrun.plan.describe import describe_plan
 
-        return json.dumps(describe_plan(placed) | describe_sources(request), indent=2) + "\n"
+        shared = _with_own_shares(request.job, placed)
+        return json.dumps(describe_plan(shared) | describe_sources(request), indent=2) + "\n"
     if form == "commands":
         from meshrun.plan.commands import render_commands
 
@@ -72,7 +73,8 @@ def _render(placed: Plan, request: Request) -> str:
         return render_html(placed)
     from meshrun.plan.text import render_plan
 
-    return render_plan(placed, shown_settings(request), shown_variables(request))
+    shared = _with_own_shares(request.job, placed)
+    return render_plan(shared, shown_settings(request), shown_variables(request))
 
 
 def place(job: Job) -> Plan:
@@ -100,6 +102,16 @@ def check_plan(request: Request) -> None:
     if job.by_hand is None and all(known_slots(host, job.nproc_per_node) is not None for host in job.hosts):
         with naming_sources(request.sources):
             place(job)
+
+
+def _with_own_shares(job: Job, placed: Plan) -> Plan:
+    """With `--bind`, what this machine's workers get of it; other nodes say so when a run asks them."""
+    if job.bind == "none":
+        return placed
+    from meshrun.cli.ask import ask_this_machine
+
+    here = [node for node, local in enumerate(job.local) if local]
+    return with_shares(placed, {n: ask_this_machine(job, n, placed.nodes[n].slots).shares for n in here})
 
 
 def _look(job: Job, node: int, count: int | None) -> tuple[int, tuple[str, ...]]:

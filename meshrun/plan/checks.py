@@ -57,6 +57,15 @@ def check_script(job: Job, facts0: Facts) -> Problem | None:
     return Problem(f"the script does not compile under python {facts0.python}: {error}", place, hint=hint)
 
 
+def check_shares(job: Job, facts: Facts) -> str:
+    """What a user who asked for --bind should know: workers of this node share cores; "" if none do."""
+    given = [share.cpus for share in facts.shares]
+    cores = len(set(given))
+    return (
+        f"{len(given)} workers share {cores} core{'s' * (cores > 1)} (--bind {job.bind})" if cores < len(given) else ""
+    )
+
+
 def needs_torch(job: Job) -> bool:
     """True if the workers cannot start without torch; with `--init off` that is the script's own affair."""
     return job.form != "program" and job.init != "off"

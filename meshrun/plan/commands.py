@@ -30,6 +30,7 @@ _PLAIN = {
     "backend": "--backend",
     "timeout_s": "--timeout",
     "start_method": "--start-method",
+    "bind": "--bind",
     "prelude": "--prelude",
     "connect_timeout_s": "--connect-timeout",
     "start_timeout_s": "--start-timeout",

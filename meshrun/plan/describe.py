@@ -30,6 +30,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
                 "host": w.host,
                 "device": w.device,
                 "coords": dict(w.coords),
+                **({"cpus": w.share.cpus, "threads": w.share.threads} if w.share.cpus else {}),
             }
             for w in plan.workers
         ],

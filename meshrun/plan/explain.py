@@ -30,6 +30,8 @@ def _seat(plan: Plan, worker: WorkerPlan) -> Iterator[str]:
     yield f"on {worker.host}, node {worker.node_rank} of {len(plan.nodes)}, device {worker.device}"
     there = compact_range(node.first_rank, node.first_rank + node.slots - 1)
     yield f"as local rank {worker.local_rank} of {node.slots} (ranks {there} are there)"
+    if worker.share.cpus:
+        yield f"on CPUs {worker.share.cpus}, threads: {worker.share.threads}"
     labels = labels_of(node.host)
     if labels:
         yield "in " + ", ".join(f"{name} {value}" for name, value in labels.items())

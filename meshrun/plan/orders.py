@@ -50,6 +50,7 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
         grace_s=job.grace_s,
         silence_s=job.silence_s,
         window_bytes=min(WINDOW_MOST, max(WINDOW_LEAST, WINDOW_TOTAL // nodes)),
+        bind=job.bind,
     )
 
 
@@ -107,7 +108,7 @@ def _progress_s(job: Job) -> float:
 
 
 def _make_slot(plan: Plan, worker: WorkerPlan) -> wire.WorkerSlot:
-    slot = wire.WorkerSlot(worker.rank, worker.local_rank, worker.device, dict(worker.coords))
+    slot = wire.WorkerSlot(worker.rank, worker.local_rank, worker.device, dict(worker.coords), share=worker.share)
     if plan.chosen is None:
         return slot
     return replace(slot, node_rank=worker.node_rank, local_world_size=plan.nodes[worker.node_rank].slots)

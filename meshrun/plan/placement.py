@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from meshrun.plan.values import Mesh, NodePlan, Plan, WorkerPlan
 from meshrun.spec.grid import split_ranks
 from meshrun.spec.solve import solve_mesh
 from meshrun.spec.values import Host, MeshSpec
+from meshrun.wire import Share
 
 MAX_WORKERS = 262_144
 
@@ -86,6 +87,16 @@ def make_plan(
     if problems:
         raise InputError(problems)
     return Plan(make_fingerprint(mesh, slots), mesh, nodes, tuple(_make_workers(nodes, mesh)), groups, crosses)
+
+
+def with_shares(plan: Plan, shares: Mapping[int, Sequence[Share]]) -> Plan:
+    """The same plan, with what the workers get of their nodes' processors, as the nodes that have said so divide it."""
+    workers = list(plan.workers)
+    for node, mine in shares.items():
+        first = plan.nodes[node].first_rank
+        for rank, share in zip(range(first, first + plan.nodes[node].slots), mine, strict=False):
+            workers[rank] = replace(workers[rank], share=share)
+    return replace(plan, workers=tuple(workers))
 
 
 def make_fingerprint(mesh: Mesh, slots: Sequence[int]) -> str:

@@ -12,6 +12,8 @@ from meshrun.spec.group_options import KINDS
 from meshrun.spec.labels import parse_label
 from meshrun.spec.solve import solve_mesh
 from meshrun.spec.values import Host, MeshSpec, Options
+from meshrun.wire import Share
+from meshrun.wire.cpus import parse_cpus
 
 
 def read_plan(plain: dict[str, Any]) -> Plan:
@@ -99,7 +101,14 @@ def _read_worker(entry: dict[str, Any]) -> WorkerPlan:
         host=_text(entry["host"]),
         device=_text(entry["device"]),
         coords=tuple((_text(dim), _count(at)) for dim, at in entry["coords"].items()),
+        share=_read_share(entry),
     )
+
+
+def _read_share(entry: dict[str, Any]) -> Share:
+    cpus = _text(entry.get("cpus", ""))
+    parse_cpus(cpus)
+    return Share(cpus, _count(entry.get("threads", 0)))
 
 
 def _check_plan(plan: Plan) -> None:

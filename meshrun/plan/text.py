@@ -23,7 +23,7 @@ def render_plan(
 
     `sources`: option → (value, where it came from); `variables`: exported name → where it came from."""
     sections = [_render_head(plan), _render_mesh(plan), *_render_warnings(plan)]
-    sections += [_render_nodes(plan), *_render_extras(plan)]
+    sections += [_render_nodes(plan), *_render_shares(plan), *_render_extras(plan)]
     if sources:
         rows = [(name, value, source) for name, (value, source) in sources.items()]
         sections.append(
@@ -105,6 +105,13 @@ def _render_coords(plan: Plan, first: int, last: int) -> str:
     if box == last - first + 1:
         return " ".join(f"{name}={compact_range(a, b)}" for (name, a), (_, b) in zip(low, high, strict=True))
     return f"{_spell(low)} ... {_spell(high)}"
+
+
+def _render_shares(plan: Plan) -> Iterator[str]:
+    """With --bind: whose CPUs are known. A node that was not asked yet is missing."""
+    rows = [(str(w.rank), w.host, w.share.cpus, str(w.share.threads)) for w in plan.workers if w.share.cpus]
+    if rows:
+        yield "\n".join(make_table(("rank", "host", "cpus", "threads"), rows))
 
 
 def _render_extras(plan: Plan) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from meshrun.dataclass import dataclass
 from meshrun.spec.grid import Grid
 from meshrun.spec.values import Host, Options
+from meshrun.wire import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class WorkerPlan:
     host: str
     device: str
     coords: tuple[tuple[str, int], ...]
+    share: Share = Share()  # of its node's processor, as far as the node has said
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _RENDEZVOUS = "node 0 is found by itself; to pin it, --master-addr and --master-
 _LOGS = "every rank's output is shown and kept in the run directory; choose with --show and --log-dir"
 _SHOW = "--show 0,4-7 or --show tp=0 chooses whose lines are shown"
 _PREFIX = "every line is prefixed [host:rank dp=0,tp=1]; leave it out"
-_BIND = "binding to cores is not part of this version; leave it out, or bind in the script"
+_BIND = "binding is --bind numa or --bind cores here: each worker's CPUs follow from its node"
 _ELASTIC = "the number of nodes is fixed for a run: --nodes N, or --nnodes N by hand"
 _COUNT = "meshrun counts by node: --nproc-per-node N, or slots= in the hostfile; --nodes N takes the first N hosts"
 _PER_NODE = "--nproc-per-node N"
@@ -33,7 +33,7 @@ _DEVICES = "devices=0,2-3 on the host's line, --include host:0,2, or CUDA_VISIBL
 _BY_HAND = "by hand on each node: --nnodes N --node-rank R --master-addr A --master-port P"
 _HOSTS = "--hostfile FILE, or --hosts a:4,b:4"
 _OMITS = "it has no counterpart here; leave it out"
-_THREADS = "OMP_NUM_THREADS is the node's cores divided by its workers; -x OMP_NUM_THREADS=N sets it"
+_THREADS = "OMP_NUM_THREADS is the node's physical cores divided by its workers; -x OMP_NUM_THREADS=N sets it"
 _ACCELERATE = "give it to Accelerator(...) in the script, or as accelerate's own variable: -x ACCELERATE_...=VALUE"
 _PLUGIN = "give its plugin to Accelerator(...) in the script, or accelerate's own variables with --env-file FILE"
 _MESH = "say it in the mesh: --mesh dp=auto,tp=N; the PARALLELISM_CONFIG_ variables follow from it"
@@ -48,7 +48,6 @@ _IO = "every rank's stdout and stderr are files in the run directory: --log-dir 
 # Program, its flags, the meshrun way. `=` behind a flag: a value follows; `==`: two do; `*`: all that begin so.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     ("meshrun", "--spares=", "spare nodes are not part of this version; leave it out"),
-    ("meshrun", "--bind=", _BIND),
     ("torchrun", "--rdzv-endpoint= --rdzv-backend=", _RENDEZVOUS),
     ("torchrun", "--rdzv-id=", "each run gets an id of its own; leave it out"),
     ("torchrun", "--rdzv-conf=", "--start-timeout and --timeout set the bounds"),

@@ -44,8 +44,7 @@ class Context:
 
 def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...], context: Context) -> Job:
     """The job that `settings` ask for; `words` are the script and its arguments. Raises InputError: all at once."""
-    problems = check_request(settings, hosts, words, context)
-    if problems:
+    if problems := check_request(settings, hosts, words, context):
         raise InputError(problems)
     workdir = resolve(context.cwd, settings["workdir"] or ".")
     form = form_of(settings)
@@ -68,6 +67,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         timeout_s=settings["timeout"],
         start_method=settings["start-method"],
         preload=tuple(filter(None, settings["preload"].split(","))),
+        bind=settings["bind"],
         env=context.env,
         env_remote=tuple((name, text) for name, _, text in (item.partition("=") for item in settings["env-remote"])),
         prelude=settings["prelude"],

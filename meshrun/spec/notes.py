@@ -25,6 +25,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "hip": "cuda is torch's name for it",
         "tpu": "TPUs are not meshrun's",
     },
+    "bind": {
+        **dict.fromkeys(("exclusive", "rank"), "cores: as many whole cores for every worker"),
+        **dict.fromkeys(("node", "socket", "package"), "numa: a part of the accelerator's NUMA node"),
+    },
     "start-method": {"forkserver": "fork is that: one process imports torch, and the workers fork from it"},
     "host-key-policy": {
         **dict.fromkeys(("no", "off"), _ACCEPT),
@@ -51,6 +55,8 @@ MORE: dict[str, str] = {
     "init": "`--no-init` is `--init off`.",
     "device": "`cuda` is ROCm too.",
     "backend": "gloo on the CPU; on an accelerator gloo for CPU tensors and its own (nccl, xccl, hccl) for the rest.",
+    "bind": "See [cores and threads](../how-to/bind.md). The plan shows the CPUs of this machine's workers, a run's "
+    "`plan.json` those of all.",
     "preload": "Names joined by commas. Where a module starts threads, workers start as with `--start-method spawn`.",
     "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
     "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "

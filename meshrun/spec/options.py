@@ -82,6 +82,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("start-method", C, "what", "fork after one import a node, or a fresh interpreter each", "fork", "HOW", (),
            ("fork", "spawn")),
     Option("preload", T, "what", "modules to import once a node, before the workers are forked", "", "MOD,..."),
+    Option("bind", C, "what", "CPUs of a worker: its part of its accelerator's NUMA node, or equally many whole cores "
+           "near it; OMP_NUM_THREADS follows", "none", "HOW", (), ("none", "numa", "cores")),
     Option("env", M, "environment", "pass NAME on, or set NAME=VALUE, on every node; globs without =", (),
            "NAME[=VALUE]", ("-x",)),
     Option("env-file", M, "environment", "KEY=VALUE lines to set on every node; -x wins over them", (), "FILE"),

@@ -74,6 +74,7 @@ def as_local(job: Job) -> Job:
         hosts=hosts,
         local=(True,) * len(hosts),
         device="cpu",
+        bind="none",
         backend=as_gloo(job.backend),
         env=_without_interfaces(job.env),
         master_addr=None,
@@ -95,6 +96,7 @@ def as_fake(job: Job, settings: Settings, count: int | None) -> Job:
         local=(True,),
         nproc_per_node=None,
         device="cpu",
+        bind="none",
         backend="fake",
         preload=(*job.preload, *(("meshrun.worker.rehearsal",) if job.start_method == "fork" else ())),
         env=_without_interfaces(job.env),
@@ -140,6 +142,8 @@ def _list_left_out(job: Job, common: Env | None = None) -> Iterator[str]:
     dropped += dict.fromkeys(name for env in envs for name, _ in env if name in INTERFACES)
     if dropped:
         yield f"rehearsal: left out, since it is about the nodes' networks: {', '.join(dropped)}"
+    if job.bind != "none":
+        yield f"rehearsal: left out, since it is about the nodes' cores: --bind {job.bind}"
     names = dict.fromkeys(name for host in job.hosts for name, value in host.env if (name, value) not in (common or ()))
     if common is not None and (own := [f"env.{name}" for name in names if name not in INTERFACES]):
         yield f"rehearsal: left out, since it is not the same on all hosts: {', '.join(own)}"

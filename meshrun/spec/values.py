@@ -123,6 +123,7 @@ class Job:
     timeout_s: float | None = None  # None: the mesh file's default, else 600
     start_method: str = "fork"
     preload: tuple[str, ...] = ()
+    bind: str = "none"  # "none" | "numa" | "cores"
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     env_remote: tuple[tuple[str, str], ...] = ()
     prelude: str = ""

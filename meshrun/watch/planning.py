@@ -10,10 +10,10 @@ from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
 from meshrun.plan.advice import advise
-from meshrun.plan.checks import check_facts, check_script
+from meshrun.plan.checks import check_facts, check_script, check_shares
 from meshrun.plan.describe import describe_plan
 from meshrun.plan.orders import make_assign
-from meshrun.plan.placement import devices_of, known_slots, make_plan
+from meshrun.plan.placement import devices_of, known_slots, make_plan, with_shares
 from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Host, Job
@@ -82,11 +82,14 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
     except InputError as error:
         halt_run(step, "bad input", Halt(Outcome.FAILED, EXIT_USAGE, str(error)))
         return
+    plan = with_shares(plan, {node: fact.shares for node, fact in enumerate(facts)})
     step.turn(Turn.GREETED)
     _take_plan(step, plan)
     _tell_notes(step, facts)
     for node, fact in enumerate(facts):
         step.do(Send(node, _make_order(job, plan, node, fact)))
+        if remark := check_shares(job, fact):
+            step.do(Note("warning", f"{step.host(node)}: {remark}"))
     seek_address(step)
 
 
@@ -108,7 +111,7 @@ def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assi
 
 
 def _take_plan(step: Step, plan: Plan) -> None:
-    # Planned was said before if the slots were known; again only if the nodes' masks gave other device names.
+    # Planned was said before if the slots were known; again if the nodes gave other device names, or shares.
     if plan != step.state.plan:
         step.do(Planned(plan))
     nodes = [

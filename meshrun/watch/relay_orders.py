@@ -81,8 +81,9 @@ def check_assign(job: Job, message: wire.Assign, plan: Plan) -> str:
         return f"it is for node rank {message.node_rank} of {message.nnodes}"
     if len(plan.nodes) != message.nnodes or plan.world_size != message.world_size:
         return f"{len(plan.nodes)} nodes and {plan.world_size} ranks, where {message.world_size} ranks are announced"
-    mine = [(w.rank, w.local_rank, dict(w.coords)) for w in plan.workers if w.node_rank == message.node_rank]
-    if mine != [(w.rank, w.local_rank, w.coords) for w in message.workers]:
+    here = [w for w in plan.workers if w.node_rank == message.node_rank]
+    mine = [(w.rank, w.local_rank, dict(w.coords), w.share) for w in here]
+    if mine != [(w.rank, w.local_rank, w.coords, w.share) for w in message.workers]:
         return "its list of this node's workers is not the plan's"
     if not 0.0 <= message.progress_s <= PROGRESS_MOST_S:
         return f"it wants to hear of progress every {message.progress_s:g} s"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from meshrun.dataclass import fields
 from meshrun.errors import WireError
-from meshrun.wire.messages import MESSAGES, Output, WorkerSlot
+from meshrun.wire.messages import MESSAGES, Output, Share, WorkerSlot
 
 # An agent writes this once, before its first frame: whatever a login shell or rc file printed stands before it.
 MARKER = b"\x00meshrun:frames:1\x00\n"
@@ -65,6 +65,8 @@ _BY_ANNOTATION: dict[str, Callable[[Any], Any]] = {
     "dict[str, str]": _mapping(str),
     "dict[str, int]": _mapping(int),
     "dict[str, Any]": _exactly(dict),
+    "Share": lambda value: _build(Share, value),
+    "tuple[Share, ...]": lambda value: tuple(_build(Share, item) for item in _exactly(list)(value)),
     "tuple[WorkerSlot, ...]": lambda value: tuple(_build(WorkerSlot, item) for item in _exactly(list)(value)),
 }
 

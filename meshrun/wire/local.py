@@ -47,6 +47,7 @@ class Fork:
 
     rank: int
     env: dict[str, str]  # complete
+    cpus: str = ""  # to run on; "": wherever
 
 
 @message

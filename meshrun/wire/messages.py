@@ -55,6 +55,16 @@ class Brief:
     agents_here: int = 1  # so many agents of this run share the machine's cores (a rehearsal)
     tensors: str = ""  # --fake: "fake" (shapes only) | "real"; "" in any other run
     steps: int = 0  # --fake: end the script after so many steps of an optimizer; 0: where it ends
+    bind: str = "none"  # "none" | "numa" | "cores"
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker gets of its node's processor with `--bind`."""
+
+    cpus: str = ""  # as `taskset -c` takes them; "": not bound
+    threads: int = 0  # compute threads: its physical cores, or its part of a container's quota
 
 
 @message
@@ -68,6 +78,7 @@ class WorkerSlot:
     coords: dict[str, int]  # in mesh order
     node_rank: int = -1  # --fake: the node that the worker stands for; -1: this node
     local_world_size: int = 0  # and how many that node has; 0: as many as are here
+    share: Share = Share()
 
 
 @message
@@ -191,7 +202,7 @@ class Facts:
     python: str  # "3.11.7"
     executable: str
     torch: str  # version, "" if not found
-    cores: int  # usable by this process
+    cores: int  # physical ones usable by this process
     memory_bytes: int
     device: str  # "cuda" | ... | "cpu": the accelerator found (or asked for)
     devices: tuple[str, ...]  # ids in visible order; masks respected
@@ -211,6 +222,7 @@ class Facts:
     device_problem: str = ""  # why the devices cannot be used, with `device_hint`
     device_hint: str = ""
     device_notes: tuple[str, ...] = ()  # what the user should know about them
+    shares: tuple[Share, ...] = ()  # with `Brief.bind`: of each of `slots` workers, by local rank
 
 
 @message

@@ -14,6 +14,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from meshrun.wire.cpus import parse_cpus
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -64,6 +66,16 @@ def close_others(keep: Collection[int]) -> None:
 def open_descriptors() -> set[int]:
     """The descriptors of this process."""
     return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+def bind(cpus: str) -> None:
+    """Run on these CPUs, and every thread that starts from now on ("": wherever). Where that fails (they may have gone
+    since the node was asked) unbound, and it is said."""
+    if cpus:
+        try:
+            os.sched_setaffinity(0, parse_cpus(cpus))
+        except OSError as error:
+            print(f"meshrun: cannot bind to CPUs {cpus}: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def set_environment(env: Mapping[str, str]) -> None:

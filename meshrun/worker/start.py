@@ -38,6 +38,7 @@ def run(job: Job, bundle: str) -> NoReturn:
 def become(job: Job) -> Session:
     """Environment, directory, random numbers, threads, stack dumps, and (unless `--init off`) the hooks."""
     order = job.order
+    child.bind(job.fork.cpus)
     child.set_environment(job.fork.env)
     session = Session(order, read_rank(os.environ), launched=True, line=job.line)
     set_current(session)

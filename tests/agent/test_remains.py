@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from meshrun import wire
-from meshrun.agent import group, home, oom, probe, procs, remains
+from meshrun.agent import cgroup, group, home, oom, procs, remains
 from tests.agent.driver import LIMIT_S, Driver, start_shell
 from tests.agent.test_parts import make_files
 from tests.agent.test_programs import FAMILY, MEMBERS, is_alive, read_pids, wait_until_gone
@@ -259,8 +259,8 @@ def test_counters_and_limits_are_those_of_the_nearest_group_that_has_them(tmp_pa
         f"{base}__memory.events": "oom_kill 9\n",
     }
     root = make_files(tmp_path, **texts)
-    assert probe.find_cgroup("memory.events", root) == f"{root}/sys/fs/cgroup/job"
-    assert probe.find_cgroup("cpu.max", root) == f"{root}/sys/fs/cgroup"
+    assert cgroup.find_cgroup("memory.events", root) == f"{root}/sys/fs/cgroup/job"
+    assert cgroup.find_cgroup("cpu.max", root) == f"{root}/sys/fs/cgroup"
     watch = oom.OomWatch(root)
     assert watch.judge(1) == "no"
     (tmp_path / "sys/fs/cgroup/job/memory.events").write_text("oom 2\noom_kill 3\n")

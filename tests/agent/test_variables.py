@@ -113,3 +113,11 @@ def test_the_fork_server_imports_with_one_thread() -> None:
 
 def test_expand_leaves_everything_else_alone() -> None:
     assert expand("$A$A/${A}$ $1 ${A:-x} $$", {"A": "v"}) == "vv/v$ $1 ${A:-x} $$"
+
+
+def test_with_a_share_its_threads_count_unless_the_user_said() -> None:
+    share = wire.Share("0-5", 6)
+    workers = (wire.WorkerSlot(0, 0, "", {}), wire.WorkerSlot(1, 1, "", {}, share=share))
+    assert worker_env(workers=workers)["OMP_NUM_THREADS"] == "6"
+    assert worker_env(workers=workers, rank=0)["OMP_NUM_THREADS"] == "8"
+    assert worker_env(workers=workers, env={"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"

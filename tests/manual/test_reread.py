@@ -16,6 +16,7 @@ from meshrun.plan.describe import describe_plan
 from meshrun.plan.placement import make_plan
 from meshrun.plan.reread import read_plan
 from meshrun.spec.values import Host, MeshSpec
+from meshrun.wire import Share
 
 SPEC = MeshSpec(
     (("dp", None), ("tp", 2)),
@@ -37,6 +38,16 @@ def _plan(slots: list[int], spec: MeshSpec | None = None) -> dict[str, Any]:
 def test_a_plan_survives_the_line(slots: list[int]) -> None:
     plain = _plan(slots)
     assert describe_plan(read_plan(plain)) == plain
+
+
+def test_the_workers_cpus_survive_the_line() -> None:
+    plain = _plan([2])
+    plain["workers"][1] |= {"cpus": "0-3,8-11", "threads": 4}
+    assert read_plan(plain).workers[1].share == Share("0-3,8-11", 4)
+    assert describe_plan(read_plan(plain)) == plain
+    plain["workers"][0]["cpus"] = "4-1"
+    with pytest.raises(WireError):
+        read_plan(plain)
 
 
 def test_a_plan_with_everything_survives_the_line() -> None:

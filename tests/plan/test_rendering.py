@@ -12,12 +12,15 @@ import pytest
 
 from meshrun.plan.commands import render_commands
 from meshrun.plan.describe import describe_mesh, describe_plan
+from meshrun.plan.explain import explain_rank
+from meshrun.plan.placement import with_shares
 from meshrun.plan.runs import compact_ids, compact_names
 from meshrun.plan.text import render_plan
 from meshrun.spec.hostlist import expand, split_outside
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.mesh_file import parse_mesh_file
 from meshrun.spec.values import ByHand, EarlySignal, MeshSpec
+from meshrun.wire import Share
 from tests.plan.examples import hosts, job, plan
 from tests.spec.test_mesh_file import FULL
 
@@ -152,3 +155,19 @@ def test_restarts_and_signals_are_the_same_on_every_node() -> None:
     asked = job(max_restarts=3, time_limit_s=90.0, signal_workers=EarlySignal(10, 60.0))
     for line in render_commands(plan("a\nb"), asked).splitlines()[1::2]:
         assert "--max-restarts 3" in line and "--signal-workers USR1@60" in line
+
+
+def test_cpus_are_shown_as_far_as_nodes_have_said() -> None:
+    known = with_shares(plan("a slots=1\nb slots=2\n"), {1: (Share("0-3,8-11", 4), Share("4-7,12-15", 4))})
+    table = render_plan(known).split("\n\n")[3]
+    assert table.splitlines() == [
+        "rank  host  cpus       threads",
+        "1     b     0-3,8-11   4",
+        "2     b     4-7,12-15  4",
+    ]
+    assert "on CPUs 0-3,8-11, threads: 4" in explain_rank(known, 1) and "CPUs" not in explain_rank(known, 0)
+    assert [worker.get("cpus") for worker in describe_plan(known)["workers"]] == [None, "0-3,8-11", "4-7,12-15"]
+
+
+def test_binding_is_a_matter_of_each_node_by_hand() -> None:
+    assert "--bind cores" in render_commands(plan("a\nb\n"), job(bind="cores"))

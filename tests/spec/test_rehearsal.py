@@ -75,6 +75,12 @@ def test_what_is_replaced_is_said() -> None:
     assert len(rehearse((Host("a", slots=1),)).rehearsal.remarks) == 1  # type: ignore[union-attr]
 
 
+def test_a_rehearsal_binds_to_no_cores_and_says_so() -> None:
+    job = rehearse(bind="cores", hosts=(Host("a", slots=2), Host("b", slots=2)))
+    assert job.bind == "none" and job.rehearsal is not None
+    assert job.rehearsal.remarks[1:] == ("rehearsal: left out, since it is about the nodes' cores: --bind cores",)
+
+
 def test_one_agent_sets_what_all_hosts_set() -> None:
     hosts = (
         Host("a", slots=1, env=(("SITE", "x"), ("ALL", "1"))),

@@ -19,6 +19,10 @@ def causes(run):
     return {entry.host: entry.cause.kind for entry in run.result.causes}
 
 
+def remarks(actions):
+    return [action.text for action in actions if type(action).__name__ == "Note" and action.level == "warning"]
+
+
 def finish(run, now):
     """The agents that are open say Bye."""
     run.at(now, *(Received(node, wire.Bye(())) for node in range(run.size)))
@@ -219,3 +223,23 @@ def test_remarks_about_devices_are_told_once_with_their_hosts():
     done = run.at(0.1, *(Received(node, facts(node, device_notes=said)) for node, said in notes.items()))
     told = [action.text for action in done if isinstance(action, Note) and action.level == "warning"]
     assert told == ["h0 and 2 more: A", "h1: B"]
+
+
+def test_with_bind_the_plan_is_made_again_with_what_the_nodes_give():
+    run = Run(make_job(nodes=2, nproc_per_node=2, bind="cores"))
+    shares = (wire.Share("0-1", 2), wire.Share("2-3", 2))
+    new = run.greet(shares=shares)
+    assert [brief.bind for _, brief in sends(new, wire.Brief)] == ["cores", "cores"]
+    assert [worker.share for worker in run.state.plan.workers] == [*shares, *shares]
+    plans = [action.plan for action in new if type(action).__name__ == "Planned"]
+    assert [plan.workers[0].share.cpus for plan in plans] == ["", "0-1"]
+    assert plans[0].fingerprint == plans[1].fingerprint
+    for _, order in sends(new, wire.Assign):
+        assert tuple(slot.share for slot in order.workers) == shares
+    assert remarks(new) == []
+
+
+def test_workers_that_share_cores_are_said():
+    run = Run(make_job(nodes=1, nproc_per_node=3, bind="cores"))
+    new = run.greet(shares=(wire.Share("0", 1), wire.Share("0", 1), wire.Share("1", 1)))
+    assert remarks(new) == ["h0: 3 workers share 2 cores (--bind cores)"]
