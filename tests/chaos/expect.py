@@ -114,7 +114,9 @@ def _choose_effect(trial: Trial) -> tuple[frozenset[int], After]:
 def _choose_codes(trial: Trial, codes: frozenset[int]) -> frozenset[int]:
     """What the moment changes: a stop's first cause decides, a late fault may miss, an early one may heal."""
     if trial.moment is Moment.GRACE:
-        return unharmed(trial)
+        # By hand a node that is cut off while all stop never hears how the run ended.
+        cut_off = _LOST if trial.layout is Layout.HAND and trial.fault.target is Target.LINK else frozenset()
+        return unharmed(trial) | cut_off
     if trial.moment is Moment.EXITING:
         return codes | {0}
     if trial.moment is Moment.PAUSE:
