@@ -114,9 +114,12 @@ def _choose_effect(trial: Trial) -> tuple[frozenset[int], After]:
 def _choose_codes(trial: Trial, codes: frozenset[int]) -> frozenset[int]:
     """What the moment changes: a stop's first cause decides, a late fault may miss, an early one may heal."""
     if trial.moment is Moment.GRACE:
-        # By hand a node that is cut off while all stop never hears how the run ended.
-        cut_off = _LOST if trial.layout is Layout.HAND and trial.fault.target is Target.LINK else frozenset()
-        return unharmed(trial) | cut_off
+        # By hand a node that loses node 0 while all stop never hears how the run ended.
+        silent = trial.fault.target in (Target.LINK, Target.HOST) or trial.fault.name in (
+            "launcher-STOP",
+            "launcher-KILL",
+        )
+        return unharmed(trial) | (_LOST if silent and trial.layout is Layout.HAND else frozenset())
     if trial.moment is Moment.EXITING:
         return codes | {0}
     if trial.moment is Moment.PAUSE:
