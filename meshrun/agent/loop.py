@@ -228,6 +228,7 @@ class Agent:
             typed=brief.typed,
             tensors=brief.tensors,
             steps=brief.steps,
+            pass_local_rank=brief.pass_local_rank,
             init=brief.init,
             device=assign.device,
             backend=assign.backend,

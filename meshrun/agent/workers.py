@@ -156,7 +156,8 @@ class Workers:
         """The user's program itself."""
 
         def start(pipes: WorkerPipes, fork: Fork) -> int:
-            return start_process(order.argv, fork.env, order.workdir, pipes.outputs, cpus=fork.cpus)
+            argv = order.argv_of(fork.env["LOCAL_RANK"])
+            return start_process(argv, fork.env, order.workdir, pipes.outputs, cpus=fork.cpus)
 
         for fork in forks:
             self._start(fork, start)

@@ -4,6 +4,9 @@ Called by: cli.main."""
 
 from __future__ import annotations
 
+import os
+
+from meshrun.cli.inside import tell_if_inside
 from meshrun.cli.plan import check_plan, show_plan
 from meshrun.cli.request import read_request
 from meshrun.errors import InputError, Problem
@@ -22,6 +25,8 @@ def run(split: Split) -> int:
             Problem(f"--format {request.settings['format']} is of the plan", hint="meshrun plan, or --dry-run")
         )
     check_plan(request)
+    if not request.job.quiet:
+        tell_if_inside(os.environ)
     openers = open_ahead(request.job, make_openers(request.job))
     from meshrun.cli.runner import run_job  # 60 ms of imports, in which an agent here starts
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 
 from meshrun.cli.files import SCRIPT_LIMIT, read_file
+from meshrun.cli.inside import HINT, WRONG, is_launcher
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.job import form_of, looks_like_hostfile, resolve
 from meshrun.spec.settings import Settings
@@ -30,6 +31,8 @@ def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local:
     """sha256 of the script, "" if there is none to see here: a module, a program, or a directory only nodes have.
 
     `local`: some node is this machine, so that it must be here. Raises InputError."""
+    if words and form_of(settings) != "program" and is_launcher(words[0]):
+        raise InputError(Problem(WRONG, Place(words[0]), hint=HINT))
     if not words or form_of(settings) != "script":
         return ""
     path = resolve(workdir, words[0])

@@ -99,6 +99,8 @@ def _options(plan: Plan, job: Job) -> Iterator[str]:
             yield from (option, f"{value:.15g}" if isinstance(value, float) else str(value))
     if job.signal_workers:
         yield from ("--signal-workers", render_early_signal(job.signal_workers))
+    if job.pass_local_rank:
+        yield "--pass-local-rank"
     if job.quiet:
         yield "--quiet"
 

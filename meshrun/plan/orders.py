@@ -33,6 +33,7 @@ def make_brief(job: Job, node: int, slots: int) -> wire.Brief:
         agents_here=nodes if job.rehearsal else 1,
         tensors=fake.tensors if fake else "",
         steps=fake.steps if fake else 0,
+        pass_local_rank=job.pass_local_rank,
         init=job.init,
         start_method=job.start_method,
         preload=job.preload,

@@ -66,6 +66,7 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
         backend=settings["backend"],
         timeout_s=settings["timeout"],
         start_method=settings["start-method"],
+        pass_local_rank=settings["pass-local-rank"],
         preload=tuple(filter(None, settings["preload"].split(","))),
         bind=settings["bind"],
         env=context.env,

@@ -81,6 +81,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("timeout", S, "what", "time-out of collective operations; else the mesh file's, else 600", None, "SECONDS"),
     Option("start-method", C, "what", "fork after one import a node, or a fresh interpreter each", "fork", "HOW", (),
            ("fork", "spawn")),
+    Option("pass-local-rank", F, "what", "add --local_rank=N to the script's arguments, for scripts that insist on it",
+           False),
     Option("preload", T, "what", "modules to import once a node, before the workers are forked", "", "MOD,..."),
     Option("bind", C, "what", "CPUs of a worker: its part of its accelerator's NUMA node, or equally many whole cores "
            "near it; OMP_NUM_THREADS follows", "none", "HOW", (), ("none", "numa", "cores")),
@@ -144,8 +146,8 @@ FIXED: dict[str, tuple[str, str]] = {"--no-init": ("init", "off"), "--standalone
 
 # Flags of torchrun and deepspeed that ask for what is always so here: they are taken and change nothing.
 ALWAYS: dict[str, str] = {
-    "--use-env": "LOCAL_RANK is a variable, never an argument",
-    "--no-local-rank": "--local_rank is never added to the script's arguments",
+    "--use-env": "LOCAL_RANK is a variable; an argument only with --pass-local-rank",
+    "--no-local-rank": "--local_rank is added to the script's arguments only with --pass-local-rank",
     "--no-ssh-check": "nodes are connected once, by the run itself",
     "--force-multi": "a single remote host is remote",
 }

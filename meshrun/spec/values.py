@@ -122,6 +122,7 @@ class Job:
     backend: str = ""
     timeout_s: float | None = None  # None: the mesh file's default, else 600
     start_method: str = "fork"
+    pass_local_rank: bool = False
     preload: tuple[str, ...] = ()
     bind: str = "none"  # "none" | "numa" | "cores"
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)

@@ -38,6 +38,13 @@ class Order:
     typed: str = ""  # the script as the user wrote it, for sys.argv[0]
     tensors: str = ""  # as in Brief
     steps: int = 0
+    pass_local_rank: bool = False
+
+    def argv_of(self, local_rank: str) -> tuple[str, ...]:
+        """The command of one worker: with `--local_rank=N` right behind the script, as torch.distributed.launch and
+        deepspeed put it, if it was asked for."""
+        added = (f"--local_rank={local_rank}",) if self.pass_local_rank else ()
+        return (*self.argv[:1], *added, *self.argv[1:])
 
 
 @message

@@ -56,6 +56,7 @@ class Brief:
     tensors: str = ""  # --fake: "fake" (shapes only) | "real"; "" in any other run
     steps: int = 0  # --fake: end the script after so many steps of an optimizer; 0: where it ends
     bind: str = "none"  # "none" | "numa" | "cores"
+    pass_local_rank: bool = False  # each worker gets --local_rank=N before the script's own arguments
 
 
 @message

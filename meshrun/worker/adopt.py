@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
 from meshrun.worker import devices, ending, groups, recorder
 from meshrun.worker.session import Owner, Session
+from meshrun.worker.store import open_at
 
 log = logging.getLogger("meshrun")
 Function = Callable[..., Any]
@@ -87,7 +89,8 @@ def make_as_asked(session: Session, asked: Kwargs) -> None:
     call = {**asked, "timeout": timeout, "backend": _backend_as_asked(session, asked)}
     if not problem:
         call |= {"store": _store_as_asked(session, asked, timeout), "rank": place.rank, "world_size": place.world_size}
-        call.pop("init_method", None)
+        if asked.get("store") is None:  # with both, torch says that they exclude each other
+            call.pop("init_method", None)
     groups.unwrapped("init_process_group")(**call)
     recorder.start(session)
     session.owner, session.problem = Owner.SCRIPT, problem
@@ -105,12 +108,20 @@ def _backend_as_asked(session: Session, asked: Kwargs) -> str | None:
 
 def _store_as_asked(session: Session, asked: Kwargs, timeout: timedelta) -> Any:
     """The script's own store or URL where it named one, else ours; always under this generation's prefix."""
-    store, url, place = asked.get("store"), asked.get("init_method"), session.place
-    if store is None and url in (None, "env://"):
+    store, url = asked.get("store"), asked.get("init_method")
+    if store is None and (url is None or url == "env://"):
         return groups.next_store(session, timeout)
     if store is None:
-        store, _, _ = next(dist.rendezvous(url, place.rank, place.world_size, timeout=timeout))
+        store = _store_at(session, str(url), timeout)
     return groups.own_prefix(session, store)
+
+
+def _store_at(session: Session, url: str, timeout: timedelta) -> Any:
+    """Where a URL of the script's says: our own store, if it is the address that we gave; else rank 0 serves one."""
+    place, parts = session.place, urlsplit(url)
+    if parts.scheme == "tcp" and parts.port is not None and parts.port != session.master[1] and not parts.query:
+        return open_at(session, str(parts.hostname), parts.port, timeout.total_seconds(), serve=place.rank == 0)
+    return next(dist.rendezvous(url, place.rank, place.world_size, timeout=timeout))[0]
 
 
 def _wrong_world(session: Session, asked: Kwargs) -> str:
@@ -144,11 +155,13 @@ def adopt(session: Session, asked: Kwargs) -> None:
     if problem:
         raise ValueError(problem)
     backend = asked.get("backend")
-    if asked.get("pg_options") is not None or not _covered(backend):
+    if asked.get("pg_options") is not None or not _covered(backend) or _elsewhere(session, asked):
         log.info("init_process_group asks for %s: the groups are made again", backend)
         groups.destroy_world(session)
         make_as_asked(session, {k: v for k, v in asked.items() if k not in ("store", "init_method")})
         return
+    if backend is not None:
+        groups.call_backend(backend)
     if asked.get("timeout") is not None:
         for group in session.plain_groups:
             groups.set_timeout(asked["timeout"], group)
@@ -161,6 +174,16 @@ def _covered(backend: str | None) -> bool:
         return True
     have, want = _by_device(dist.get_backend_config()), _by_device(backend)
     return bool(want) and all(have.get(device) == name for device, name in want.items())
+
+
+def _elsewhere(session: Session, asked: Kwargs) -> bool:
+    """True for a `device_id` that is not this worker's accelerator: torch then does it, or says what is wrong with it.
+
+    With its own as `device_id` a group is bound to it, which changes when communicators are made, not results."""
+    if asked.get("device_id") is None:
+        return False
+    own = devices.make_device(session.order.device, session.place.local_rank)
+    return own.index is None or asked["device_id"] not in (own, own.index)
 
 
 def _by_device(backend: str) -> dict[str, str]:

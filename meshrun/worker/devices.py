@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from meshrun.worker.session import is_ours
+
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "npu": "hccl", "hpu": "hccl", "mps": "gloo"}
 # What registers an out-of-tree device with torch, and its backend.
 _PLUGINS = {"npu": ("torch_npu",), "hpu": ("habana_frameworks.torch", "habana_frameworks.torch.distributed.hccl")}
@@ -50,7 +52,7 @@ def use_device(device: str, local_rank: int) -> None:
 
 def device_index(device: str, local_rank: int) -> int:
     """LOCAL_RANK, or 0 where the launcher shows each worker one device of its own (torchrun with a mask per rank)."""
-    if "MESHRUN_RUN_ID" in os.environ:
+    if is_ours(os.environ):
         return local_rank
     count = int(_module(device).device_count())
     return local_rank if local_rank < count else local_rank % max(count, 1)

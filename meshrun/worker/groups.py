@@ -4,6 +4,7 @@ Called by: start (eager), adopt (lazy, re-init), api."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -43,7 +44,7 @@ def next_store(session: Session, timeout: timedelta) -> dist.Store:
     if session.order.backend == "fake" or (place.world_size == 1 and "MASTER_ADDR" not in os.environ):
         base: dist.Store = dist.HashStore()
     else:
-        base = open_store(timeout.total_seconds())
+        base = open_store(session, timeout.total_seconds())
     if session.generation == 1 and session.order.fingerprint:
         compare_plans(dist.PrefixStore(f"meshrun/{session.order.attempt}", base), place.rank, session.order.fingerprint)
     return own_prefix(session, base)
@@ -90,6 +91,17 @@ def destroy_world(session: Session) -> None:
 def world_timeout(session: Session) -> timedelta:
     """The time-out for dims over a world group that the script made without telling us: the run's."""
     return timedelta(seconds=session.order.timeout_s)
+
+
+def call_backend(name: str) -> None:
+    """Let `get_backend()` say what the script asked for, as if it had made the world group: frameworks compare that
+    string ("nccl" is not "cpu:gloo,cuda:nccl"), and groups that the script makes get that backend. Private in torch."""
+    from torch.distributed import distributed_c10d
+
+    world = dist.group.WORLD
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # another torch: the name stays ours
+        _, store = distributed_c10d._world.pg_map[world]
+        distributed_c10d._world.pg_map[world] = (distributed_c10d.Backend(name), store)
 
 
 def set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:

@@ -48,6 +48,7 @@ class Session:
     place: Rank
     launched: bool  # started by meshrun (not by `meshrun.init` under torchrun or plain python)
     line: Line | None = None
+    master: tuple[str, int] = ("", 0)  # of the run's store: a script may write another one into the environment
     pid: int = field(default_factory=os.getpid)
     owner: Owner = Owner.NOBODY
     generation: int = 0  # how often a world group was made in this process
@@ -101,9 +102,20 @@ def read_rank(env: Mapping[str, str]) -> Rank:
     return Rank(numbers["RANK"], numbers["WORLD_SIZE"], local)
 
 
+def read_master(env: Mapping[str, str]) -> tuple[str, int]:
+    """Where the run's store is."""
+    return env.get("MASTER_ADDR", ""), int(env.get("MASTER_PORT") or 0)
+
+
+def is_ours(env: Mapping[str, str]) -> bool:
+    """Whether these variables are those of a meshrun worker, or of its child. A launcher that a worker has started (say
+    torchrun) gives its own workers another run id, and leaves our names as they were."""
+    return bool(env.get("MESHRUN_RUN_ID")) and env.get("TORCHELASTIC_RUN_ID") == env["MESHRUN_RUN_ID"]
+
+
 def mesh_from(env: Mapping[str, str]) -> dict[str, Any]:
     """The mesh that a launcher left in the environment (also seen by a worker's own children), else one dim `dp`."""
-    if env.get("MESHRUN_MESH"):
+    if is_ours(env) and env.get("MESHRUN_MESH"):
         found: dict[str, Any] = json.loads(env["MESHRUN_MESH"])
         return found
     return {"dims": {"dp": read_rank(env).world_size}}

@@ -10,14 +10,15 @@ from typing import NoReturn
 from meshrun import wire
 from meshrun.worker import child, ending, hooks, script, stacks, threads
 from meshrun.worker.job import Job
-from meshrun.worker.session import Owner, Session, read_rank, set_current
+from meshrun.worker.session import Owner, Session, read_master, read_rank, set_current
 
 
 def run(job: Job, bundle: str) -> NoReturn:
     """Become the worker that `job` describes and run its script."""
     try:
         session = become(job)
-        start_script = script.prepare(job.order.form, job.order.argv, bundle, job.order.typed)
+        argv = job.order.argv_of(str(session.place.local_rank))
+        start_script = script.prepare(job.order.form, argv, bundle, job.order.typed)
         if job.order.init == "eager":
             make_groups(session)
         if job.order.tensors:
@@ -40,7 +41,8 @@ def become(job: Job) -> Session:
     order = job.order
     child.bind(job.fork.cpus)
     child.set_environment(job.fork.env)
-    session = Session(order, read_rank(os.environ), launched=True, line=job.line)
+    place, master = read_rank(os.environ), read_master(os.environ)
+    session = Session(order, place, launched=True, line=job.line, master=master)
     set_current(session)
     child.refresh(order.workdir)
     threads.apply(_thread_count())

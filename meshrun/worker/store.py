@@ -15,6 +15,8 @@ from meshrun import wire
 if TYPE_CHECKING:
     from torch.distributed import Store
 
+    from meshrun.worker.session import Session
+
 
 class PlanMismatch(RuntimeError):
     """Two ranks of one run were given different plans."""
@@ -39,14 +41,27 @@ def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     raise AssertionError
 
 
-def open_store(timeout_s: float) -> Store:
-    """A client of the store at MASTER_ADDR:MASTER_PORT; outside meshrun rank 0 serves it, as torch's `env://` does."""
+def open_store(session: Session, timeout_s: float) -> Store:
+    """A client of the run's store; outside meshrun rank 0 serves it, as torch's `env://` does."""
     from torch.distributed.rendezvous import rendezvous
 
+    if session.launched:
+        return open_at(session, *session.master, timeout_s, serve=False)
     store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
     store.set_timeout(timedelta(seconds=timeout_s))
     found: Store = store
     return found
+
+
+def open_at(session: Session, host: str, port: int, timeout_s: float, serve: bool) -> Store:
+    """A TCPStore at an address. torch's own functions would take every address for that of the agent's store, because
+    of TORCHELASTIC_USE_AGENT_STORE, and wait there for a server that nobody starts."""
+    from torch.distributed import TCPStore
+
+    store: Store = TCPStore(
+        host, port, session.place.world_size, serve, timedelta(seconds=timeout_s), multi_tenant=serve
+    )
+    return store
 
 
 def compare_plans(store: Store, rank: int, fingerprint: str) -> None:

@@ -166,6 +166,7 @@ class Player:
             "TORCHELASTIC_RESTART_COUNT": "0",
             "OMP_NUM_THREADS": "1",
             "MESHRUN_RUN_ID": "test",
+            "TORCHELASTIC_RUN_ID": "test",
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": "",
             **more,

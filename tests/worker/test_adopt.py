@@ -30,7 +30,8 @@ ADOPTED = """
         ("'gloo'", True, "gloo", 60.0),
         ("backend='gloo', init_method='env://', rank=int(os.environ['RANK']), world_size=4", True, "gloo", 60.0),
         ("timeout=timedelta(seconds=44)", True, "gloo", 44.0),
-        ("'cpu:gloo'", True, "gloo", 60.0),
+        ("'cpu:gloo'", True, "cpu:gloo", 60.0),
+        ("'GLOO'", True, "gloo", 60.0),
     ],
 )
 def test_a_scripts_own_init_is_adopted(
