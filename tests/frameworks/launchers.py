@@ -4,17 +4,18 @@ Called by: the tests here and in tests/examples."""
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.command import CLEAN, ROOT, run
+from tests.e2e.command import ENVIRON, ROOT, run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 240
+_TIMED = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 _THREADS = {"OMP_NUM_THREADS": "1"}
 
 
@@ -34,16 +35,18 @@ def _folder(where: Path, name: str) -> Path:
     return made
 
 
-def torchrun(where: Path, n: int, script: Path, *args: str, env: dict[str, str] | None = None) -> Seen:
-    """`torchrun --standalone --nproc-per-node n script args` (by the module, which is the same)."""
+def torchrun(
+    where: Path, n: int, script: Path, *args: str, env: dict[str, str] | None = None, module: str = "run"
+) -> Seen:
+    """`torchrun --standalone --nproc-per-node n script args` (by its module), or torch.distributed.launch."""
     here = _folder(where, "torchrun")
     logs = here / "logs"
     words = ["--standalone", "--nproc-per-node", str(n), "--log-dir", str(logs), "--redirects", "3"]
-    command = [sys.executable, "-m", "torch.distributed.run", *words, str(script), *args]
+    command = [sys.executable, "-m", f"torch.distributed.{module}", *words, str(script), *args]
     done = subprocess.run(
         command,
         cwd=here,
-        env={**CLEAN, **_THREADS, **(env or {})},
+        env={**ENVIRON, **_THREADS, **(env or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -81,10 +84,10 @@ def alike(
     for options in (f"--mesh {mesh}", ""):
         ours = meshrun(where, n, script, *args, options=options, env=env)
         assert ours.code == 0, (options, ours)
-        assert ours.out == theirs.out, (options, ours)
-    return theirs.out
+        assert list(map(plain, ours.out)) == list(map(plain, theirs.out)), (options, ours)
+    return tuple(map(plain, theirs.out))
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what belongs to a run around it."""
-    return {**{name: value for name, value in os.environ.items() if name in CLEAN}, **changes}
+def plain(out: str) -> str:
+    """Without the lines that a framework's logger has put a time in front of."""
+    return "".join(line for line in out.splitlines(keepends=True) if not _TIMED.match(line))

@@ -4,6 +4,7 @@ import sys
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
 
 
 class Losses(TrainerCallback):
@@ -33,6 +34,7 @@ def main() -> None:
         save_strategy="no", disable_tqdm=True, dataloader_num_workers=0,
     )  # fmt: skip
     trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=Data(), callbacks=[Losses()])
+    trainer.remove_callback(PrinterCallback)  # it prints how long it took
     trainer.train()
     total = sum(p.double().abs().sum().item() for p in trainer.accelerator.unwrap_model(trainer.model).parameters())
     print(arguments.parallel_mode.value, arguments.world_size, arguments.process_index, f"{total:.4f}")

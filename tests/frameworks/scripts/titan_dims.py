@@ -1,11 +1,12 @@
-"""torchtitan's own mesh code: every mesh and its ranks."""
+"""torchtitan's own mesh code: some of its meshes and their ranks."""
 
 import inspect
 
 import torch
 import torch.distributed as dist
-from torchtitan.distributed import ParallelDims
+from torchtitan.distributed import ParallelDims, parallel_dims
 
+parallel_dims.device_type = "cpu"  # torchtitan itself knows accelerators only
 dist.init_process_group("gloo")
 asked = dict.fromkeys(inspect.signature(ParallelDims).parameters, 1)  # they differ between versions
 dims = ParallelDims(**{**asked, "dp_shard": 2, "tp": 2, "world_size": dist.get_world_size()})
