@@ -1,10 +1,14 @@
-.PHONY: demo test bench chaos
+.PHONY: demo test bench chaos frameworks
 
 demo:
 	tools/demo
 
 test:
 	tools/test
+
+# accelerate, transformers, Lightning, DeepSpeed, Megatron-core and torchtitan, each under torchrun and meshrun.
+frameworks:
+	tools/test --frameworks
 
 # make bench PART=start runs one part; `python -m bench --help` names them.
 bench:

@@ -10,8 +10,10 @@ torch.manual_seed(0)
 model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval(), torch.ones(2, 8)
 path = f"{sys.argv[1]}/model.pt2"
 if dist.get_rank() == 0:
+    quick = {"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.precompile_headers": False}
     with torch.no_grad():
-        torch._inductor.aoti_compile_and_package(torch.export.export(model, (x,)), package_path=path)
+        exported = torch.export.export(model, (x,))
+        torch._inductor.aoti_compile_and_package(exported, package_path=path, inductor_configs=quick)
 dist.barrier()
 loaded = torch._inductor.aoti_load_package(path)
 print(f"{loaded(x).sum().item():.5f} {torch.allclose(loaded(x), model(x), atol=1e-5)}")
