@@ -4,7 +4,7 @@ import inspect
 
 import torch
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # noqa: F401  torchtitan uses it for dims of size 1
+import torch.testing._internal.distributed.fake_pg  # torchtitan uses it for dims of size 1
 from torchtitan.distributed import ParallelDims, parallel_dims
 
 parallel_dims.device_type = "cpu"  # torchtitan itself knows accelerators only
