@@ -56,11 +56,19 @@ def test_under_torchrun() -> None:
     assert sorted(done.stdout.splitlines()) == [f"('dp', 'tp') {{'dp': 0, 'tp': {r}}}" for r in (0, 1)], done.stderr
 
 
+CHILD = {"MESHRUN_RUN_ID": "r", "TORCHELASTIC_RUN_ID": "r"}  # what a worker's own children find
+
+
 def test_coordinates_from_the_environment_without_a_session() -> None:
-    done = python(
-        "import meshrun; print(meshrun.coords())", RANK="5", WORLD_SIZE="8", MESHRUN_MESH='{"dims": {"a": 2, "b": 4}}'
-    )
+    env = {**CHILD, "RANK": "5", "WORLD_SIZE": "8", "MESHRUN_MESH": '{"dims": {"a": 2, "b": 4}}'}
+    done = python("import meshrun; print(meshrun.coords())", **env)
     assert done.stdout == "{'a': 1, 'b': 1}\n", done.stderr
+
+
+def test_a_launcher_that_a_worker_started_has_a_mesh_of_its_own() -> None:
+    env = {**CHILD, "RANK": "1", "WORLD_SIZE": "2", "MESHRUN_MESH": '{"dims": {"a": 2, "b": 4}}'}
+    done = python("import meshrun; print(meshrun.coords())", **{**env, "TORCHELASTIC_RUN_ID": "another"})
+    assert done.stdout == "{'dp': 1}\n", done.stderr
 
 
 def test_first_and_last_need_no_torch() -> None:
@@ -73,6 +81,7 @@ def test_first_and_last_need_no_torch() -> None:
         RANK="7",
         WORLD_SIZE="8",
         MESHRUN_MESH=mesh,
+        **CHILD,
     )
     first, second = done.stdout.splitlines()
     assert first == f"{[(False, True)] * 5} False", done.stderr
