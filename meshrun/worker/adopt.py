@@ -44,6 +44,13 @@ def init_process_group(session: Session, original: Function, args: Args, kwargs:
     return adopt(session, asked)
 
 
+def call_in_child(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
+    """A process that the script forked is no worker: torch does it, without what an eager start had made before."""
+    if original.__name__ == "init_process_group" and session.owner is Owner.MESHRUN:
+        groups.leave_behind(session)
+    return original(*args, **kwargs)
+
+
 def destroy_process_group(session: Session, original: Function, args: Args, kwargs: Kwargs) -> Any:
     """Forget the meshes before the world goes: a DeviceMesh that lives on keeps dead groups and their store."""
     asked = _asked(original, args, kwargs)

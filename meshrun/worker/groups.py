@@ -88,6 +88,29 @@ def destroy_world(session: Session) -> None:
         unwrapped("destroy_process_group")()
 
 
+_left_behind: list[object] = []
+
+
+def leave_behind(session: Session) -> None:
+    """In a process that the script forked to be a rank of a world of its own: torch's tables as before any group.
+
+    The groups that an eager start had made in the parent stay referenced: their threads are not here, so that nothing
+    of them may be ended. (Private in torch; where a name has moved, torch says that there is a group already.)"""
+    from torch.distributed import distributed_c10d as c10d
+
+    world = c10d._world
+    session.owner = Owner.NOBODY
+    with contextlib.suppress(AttributeError):
+        tables = [world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config, world.pg_to_tag]
+        tables += [world.tags_to_pg, world.pg_coalesce_state]
+        _left_behind.extend(dict(table) for table in tables)
+        c10d._update_default_pg(None)
+        for table in tables:
+            table.clear()
+        c10d._unregister_all_process_groups()
+        world.group_count = 0
+
+
 def world_timeout(session: Session) -> timedelta:
     """The time-out for dims over a world group that the script made without telling us: the run's."""
     return timedelta(seconds=session.order.timeout_s)

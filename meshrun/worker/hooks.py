@@ -37,10 +37,12 @@ def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def adopted(*args: Any, **kwargs: Any) -> Any:
         session = current()
-        if session is None or not session.here:
+        if session is None:
             return original(*args, **kwargs)
         from meshrun.worker import adopt
 
+        if not session.here:
+            return adopt.call_in_child(session, original, args, kwargs)
         with session.aside():
             return getattr(adopt, original.__name__)(session, original, args, kwargs)
 

@@ -89,4 +89,4 @@ def test_megatron_core_groups_up_to_its_first_gpu(tmp_path: Path) -> None:
 def test_torchtitan_meshes(tmp_path: Path) -> None:
     need("torchtitan")
     outs = alike(tmp_path, 4, "dp=2,tp=2", SCRIPTS / "titan_dims.py")
-    assert "tp [2, 3] 2 1" in outs[3] and "fsdp [1, 3] 2 1" in outs[3]
+    assert "tp [2, 3] 2 1" in outs[3] and "dp_shard [1, 3] 2 1" in outs[3]

@@ -16,6 +16,7 @@ from tests.frameworks.launchers import SCRIPTS, alike, meshrun, torchrun
 
 pytestmark = pytest.mark.torch
 WAYS = ("--mesh dp=2", "", "--start-method spawn")
+QUICK = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}  # for one small kernel they cost more than they save
 compiler = pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="needs a C++ compiler")
 
 
@@ -92,13 +93,13 @@ def test_torch_logs_of_each_rank(tmp_path: Path) -> None:
 
 @compiler
 def test_compile_after_a_fork_with_its_pool(tmp_path: Path) -> None:
-    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "compiled.py", env={"TORCHINDUCTOR_COMPILE_THREADS": "2"})
+    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "compiled.py", env=QUICK | {"TORCHINDUCTOR_COMPILE_THREADS": "2"})
     assert outs[0].startswith("True 3 True\n")
 
 
 @compiler
 def test_export_on_one_rank_and_load_on_all(tmp_path: Path) -> None:
-    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "packaged.py", str(tmp_path))
+    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "packaged.py", str(tmp_path), env=QUICK)
     assert outs[0] == outs[1] and outs[0].endswith(" True\n")
 
 

@@ -9,10 +9,11 @@ from torchtitan.distributed import ParallelDims, parallel_dims
 
 parallel_dims.device_type = "cpu"  # torchtitan itself knows accelerators only
 dist.init_process_group("gloo")
-asked = dict.fromkeys(inspect.signature(ParallelDims).parameters, 1)  # they differ between versions
-dims = ParallelDims(**{**asked, "dp_shard": 2, "tp": 2, "world_size": dist.get_world_size()})
+sizes = {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 2, "pp": 1, "ep": 1, "etp": 1}
+known = inspect.signature(ParallelDims).parameters  # they differ between versions
+dims = ParallelDims(**{name: sizes[name] for name in sizes if name in known}, world_size=dist.get_world_size())
 dims.build_mesh()
-for name in ("fsdp", "tp", "batch", "loss"):
+for name in ("dp_shard", "tp", "batch", "loss"):
     mesh = dims.get_optional_mesh(name)
     if mesh is not None:
         ranks = dist.get_process_group_ranks(mesh.get_group())
