@@ -4,7 +4,6 @@ Called by: pytest."""
 
 from __future__ import annotations
 
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -16,8 +15,6 @@ from tests.frameworks.launchers import SCRIPTS, alike, meshrun, torchrun
 
 pytestmark = pytest.mark.torch
 WAYS = ("--mesh dp=2", "", "--start-method spawn")
-QUICK = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}  # for one small kernel they cost more than they save
-compiler = pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="needs a C++ compiler")
 
 
 def free_port() -> str:
@@ -91,18 +88,6 @@ def test_torch_logs_of_each_rank(tmp_path: Path) -> None:
     assert all("[rank1]:" in one.err[1] for one in seen)
 
 
-@compiler
-def test_compile_after_a_fork_with_its_pool(tmp_path: Path) -> None:
-    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "compiled.py", env=QUICK | {"TORCHINDUCTOR_COMPILE_THREADS": "2"})
-    assert outs[0].startswith("True 3 True\n")
-
-
-@compiler
-def test_export_on_one_rank_and_load_on_all(tmp_path: Path) -> None:
-    outs = alike(tmp_path, 2, "dp=2", SCRIPTS / "packaged.py", str(tmp_path), env=QUICK)
-    assert outs[0] == outs[1] and outs[0].endswith(" True\n")
-
-
 def test_torchs_context_parallel_up_to_its_attention(tmp_path: Path) -> None:
     outs = alike(tmp_path, 2, "cp=2", SCRIPTS / "torch_context_parallel.py")
     assert outs[1].startswith("(2, 4, 16, 16) 1\n")
@@ -143,13 +128,22 @@ def test_record_around_a_main_that_fails(tmp_path: Path) -> None:
         assert first["exception"]["message"] == "no such batch"
 
 
-@pytest.mark.parametrize("words", ["-m torch.distributed.run --standalone", "-m meshrun"])
-def test_a_launcher_that_a_rank_starts(tmp_path: Path, words: str) -> None:
+INNER = ["--nproc-per-node", "2", str(SCRIPTS / "inner.py")]
+
+
+@pytest.mark.parametrize(
+    ("outer", "words"),
+    [("torchrun", "meshrun"), ("meshrun", "torch.distributed.run --standalone"), ("meshrun", "meshrun")],
+)
+def test_a_launcher_that_a_rank_starts(tmp_path: Path, outer: str, words: str) -> None:
     """The inner workers see the inner world: its ranks, its coordinates."""
-    inner = [*words.split(), "--nproc-per-node", "2", str(SCRIPTS / "inner.py")]
-    outs = alike(tmp_path, 2, "dp=1,tp=2", SCRIPTS / "nested.py", *inner)
+    args = ["-m", *words.split(), *INNER]
+    if outer == "torchrun":
+        seen = torchrun(tmp_path, 2, SCRIPTS / "nested.py", *args)
+    else:
+        seen = meshrun(tmp_path, 2, SCRIPTS / "nested.py", *args, options="--mesh dp=1,tp=2")
     expected = [f"{rank} 2 {{'dp': {rank}}} {rank} (2,)" for rank in range(2)]
-    assert outs == ("", f"0 {expected}  2\n")
+    assert (seen.code, seen.out) == (0, ("", f"0 {expected}  2\n")), seen
 
 
 def test_a_nested_run_says_whose_it_is(tmp_path: Path) -> None:

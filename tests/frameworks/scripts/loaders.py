@@ -19,8 +19,10 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     sampler = torch.utils.data.distributed.DistributedSampler(Squares(), shuffle=False)
-    for method in ("fork", "forkserver", "spawn"):
-        loader = DataLoader(Squares(), batch_size=2, num_workers=2, sampler=sampler, multiprocessing_context=method)
+    for method, workers in (("fork", 2), ("forkserver", 1), ("spawn", 1)):
+        loader = DataLoader(
+            Squares(), batch_size=2, num_workers=workers, sampler=sampler, multiprocessing_context=method
+        )
         squares = [(square.tolist(), worker.tolist()) for square, worker in loader]
         total = torch.tensor(sum(sum(square) for square, _ in squares))
         dist.all_reduce(total)
