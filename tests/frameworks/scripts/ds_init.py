@@ -3,9 +3,11 @@
 import os
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
 
 import deepspeed
 import torch
+from deepspeed.comm.config import DeepSpeedCommsConfig
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ARGUMENTS = {
@@ -16,7 +18,7 @@ ARGUMENTS = {
     "timeout": {"timeout": timedelta(seconds=77)},
     "init_method": {"init_method": "env://"},
     "dist_init_required": {"dist_init_required": True},
-    "config": {"config": {"comms_logger": {"enabled": False, "verbose": False, "prof_all": False, "debug": False}}},
+    "config": {"config": SimpleNamespace(comms_config=DeepSpeedCommsConfig({}))},
     "rank": {"rank": rank},
     "world_size": {"rank": rank, "world_size": world},
     "all": {
