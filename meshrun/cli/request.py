@@ -18,7 +18,8 @@ from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.environment import select_exports
 from meshrun.report.show import check_show, parse_show
 from meshrun.spec.argv import Split
-from meshrun.spec.job import Context, by_hand, looks_like_hostfile, make_job, resolve, ssh_settings
+from meshrun.spec.guess import looks_like_hostfile
+from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.options import BY_FLAG, BY_NAME
 from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings, parse_value

@@ -11,7 +11,8 @@ import os
 from meshrun.cli.files import SCRIPT_LIMIT, read_file
 from meshrun.cli.inside import HINT, WRONG, is_launcher
 from meshrun.errors import InputError, Place, Problem
-from meshrun.spec.job import form_of, looks_like_hostfile, resolve
+from meshrun.spec.guess import looks_like_hostfile
+from meshrun.spec.job import form_of, resolve
 from meshrun.spec.settings import Settings
 
 VERBS = ("run", "plan", "ps", "stacks", "stop")

@@ -24,7 +24,6 @@ MAX_VARIABLES = 6 * 2**20  # of all, whatever `ulimit -s` says
 HANG_LEAST_S = 1.0  # ranks are looked at every 0.3 s at the most often
 _IPV6 = r"\[?[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?\]?"
 _ADDRESS = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*|{_IPV6})\Z")
-_BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,13 +338,3 @@ def _check_signal(settings: Settings) -> Iterator[Problem]:
 def _some(names: list[str], most: int = 8) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
-
-
-def looks_like_hostfile(path: str, data: bytes) -> bool:
-    """Whether a would-be script is a list of hosts: no .py name, a host a line, some with slots= (or all bare)."""
-    lines = [line.split(b"#")[0].split() for line in data.splitlines()[:64]]
-    lines = [words for words in lines if words]
-    if path.endswith(".py") or not lines or not all(_BARE_HOST.match(words[0].decode("latin-1")) for words in lines):
-        return False
-    slots = any(word.startswith((b"slots", b"max_slots")) for words in lines for word in words[1:])
-    return slots or ("host" in PurePosixPath(path).name and all(len(words) == 1 for words in lines))

@@ -55,6 +55,8 @@ MORE: dict[str, str] = {
     "init": "`--no-init` is `--init off`.",
     "device": "`cuda` is ROCm too.",
     "backend": "gloo on the CPU; on an accelerator gloo for CPU tensors and its own (nccl, xccl, hccl) for the rest.",
+    "bind": "See [cores and threads](../how-to/bind.md). The plan shows the CPUs of this machine's workers, a run's "
+    "`plan.json` those of all.",
     "pass-local-rank": "Right behind the script or program, as torch.distributed.launch and deepspeed put it. Without "
     "it nothing is ever added to the script's arguments.",
     "preload": "Names joined by commas. Where a module starts threads, workers start as with `--start-method spawn`.",

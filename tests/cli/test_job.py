@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from meshrun.errors import InputError
-from meshrun.spec.job import Context, is_loopback, looks_like_hostfile, make_job
+from meshrun.spec.guess import looks_like_hostfile
+from meshrun.spec.job import Context, is_loopback, make_job
 from meshrun.spec.options import OPTIONS
 from meshrun.spec.values import EarlySignal, Host, Job, MeshSpec
 
