@@ -50,9 +50,16 @@ def test_a_pool_is_never_wider_than_what_there_is_nor_in_another_order(
     assert len(set(pool.ids)) == len(pool.ids) <= len(env[pool.name].split(","))
     assert have is None or len(pool.ids) <= max(len(have.ids), len(have.numbers))
     assert not (pool.problem and pool.ids)
-    spelled = [word.strip() for word in env[pool.name].split(",")]
-    places = [next(at for at, word in enumerate(spelled) if word.lstrip("+").startswith(one)) for one in pool.ids]
+    spelled = [word.strip().lstrip("+") for word in env[pool.name].split(",")]
+    places = [_find(one, spelled) for one in pool.ids]
     assert places == sorted(places), "the mask's own order"
+
+
+def _find(one: str, spelled: Sequence[str]) -> int:
+    """Where an id stands in a mask; `0.1` is not where 0 does, but `1x` may be where 1 does."""
+    if one in spelled:
+        return spelled.index(one)
+    return next(at for at, word in enumerate(spelled) if word.startswith(one))
 
 
 @given(MASKS, st.integers(0, 5))

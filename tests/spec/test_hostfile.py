@@ -14,7 +14,7 @@ from meshrun.spec.hostfile import MAX_BYTES, MAX_PROBLEMS, parse_hostfile, parse
 from meshrun.spec.values import Host
 
 EXAMPLES = Path(__file__).parents[2] / "hostfiles"
-UUIDS = ("GPU-8f2e1c1a-5b1d-4d0e-9a55-1f6f0c1e2d3b", "MIG-41b35b60-0b73-5ae7-9f5c-2d0a4ad1a0b1")
+UUIDS = ("GPU-8f2e1c1a-5b1d-4d0e-9a55-1f6f0c1e2d3b", "GPU-41b35b60-0b73-5ae7-9f5c-2d0a4ad1a0b1")
 
 # One entry per file of hostfiles/: an example that no test reads would be wrong one day.
 FORMS: dict[str, list[Host]] = {
