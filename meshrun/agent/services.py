@@ -39,7 +39,8 @@ class ForkServer:
         try:
             far = link.far.fileno()
             # Only a preloaded module of the user's may be found in the working directory; torch's imports must not be.
-            folder = brief.workdir if brief.preload else self._tmp
+            own = any(not name.endswith("?") for name in brief.preload)
+            folder = brief.workdir if own else self._tmp
             arguments = [str(far), ",".join(modules)]
             self.pid = start_role(self._bundle, "forkserver", arguments, env, folder, (said, said), [far])
             self._link = link

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from meshrun.cli.files import read_file, read_text_file
-from meshrun.cli.script import read_script
+from meshrun.cli.script import read_script, resolve_preload
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.environment import select_exports
@@ -70,6 +70,8 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     hosts: tuple[Host, ...] = gather((), read_hosts, settings)
     local = tuple(_is_local(settings, host) for host in hosts)
     cwd = current_directory()
+    workdir = resolve(cwd, settings["workdir"] or ".")
+    settings["preload"] = gather("", resolve_preload, settings, words, workdir)
     exports = gather(Exports(), read_exports, settings, sources)
     context = Context(
         run_id=time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex(),
@@ -77,7 +79,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
         python=sys.executable,
         local=local,
         mesh=gather(None, read_mesh, settings),
-        script_hash=gather("", read_script, settings, words, resolve(cwd, settings["workdir"] or "."), any(local)),
+        script_hash=gather("", read_script, settings, words, workdir, any(local)),
         env=tuple(exports.values.items()),
         node_rank=gather(None, read_node_rank, settings),
         token=gather(b"", read_token, settings),

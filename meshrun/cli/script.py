@@ -48,6 +48,23 @@ def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local:
     return hashlib.sha256(data).hexdigest()
 
 
+def resolve_preload(settings: Settings, words: tuple[str, ...], workdir: str) -> str:
+    """`--preload` with `auto` replaced by what the script opens with; nothing where the script is not to be seen."""
+    asked = settings["preload"].split(",")
+    if "auto" not in asked:
+        return ",".join(asked)
+    from meshrun.spec.imports import find_early_imports
+
+    path = resolve(workdir, words[0]) if words else ""
+    found: tuple[str, ...] = ()
+    if form_of(settings) == "script" and os.path.isfile(path):
+        beside = os.path.join(os.path.dirname(path), "")
+        found = find_early_imports(
+            _read(path), lambda name: os.path.exists(f"{beside}{name}.py") or os.path.isdir(beside + name)
+        )
+    return ",".join(name for word in asked for name in (found if word == "auto" else (word,)))
+
+
 def _read(path: str) -> bytes:
     if os.path.isdir(path):
         raise InputError(Problem("the script is a directory", Place(path), hint="-m runs a package"))

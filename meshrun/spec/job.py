@@ -253,7 +253,8 @@ def _check_words(settings: Settings) -> Iterator[Problem]:
         hint = f"--master-addr {host} --master-port {port}" if colon and port.isdigit() else "an IP address or a name"
         yield Problem(f"{address[:60]!r} is not an address", Place("--master-addr"), hint=hint)
     for name in filter(None, settings["preload"].split(",")):
-        if not all(part.isidentifier() for part in name.split(".")):
+        module, colon, attribute = name.removesuffix("?").partition(":")
+        if not all(part.isidentifier() for part in [*module.split("."), attribute or "a" * (not colon)]):
             yield Problem(f"{name[:60]!r} is not the name of a module", Place("--preload"), hint="a,b.c")
 
 

@@ -59,7 +59,10 @@ MORE: dict[str, str] = {
     "`plan.json` those of all.",
     "pass-local-rank": "Right behind the script or program, as torch.distributed.launch and deepspeed put it. Without "
     "it nothing is ever added to the script's arguments.",
-    "preload": "Names joined by commas. Where a module starts threads, workers start as with `--start-method spawn`.",
+    "preload": "Names joined by commas; `module:name` also asks the module for `name`, and a `?` behind either means: "
+    "if it can be imported. `auto` stands for the imports that the script opens with, as far as they are known to do "
+    "no harm: numpy, torch's own parts, transformers, lightning and others, not pandas. Where a module starts threads, "
+    "workers start as with `--start-method spawn`.",
     "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
     "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "
     "are bytes, and never stand in an argument, a plan or a log.",
@@ -114,7 +117,7 @@ EXAMPLES: dict[str, str] = {
     "mesh": "--mesh pp=2,dp=auto,tp=4",
     "module": "-m pkg.train --epochs 3",
     "no-python": "--no-python ./a.out",
-    "preload": "--preload numpy,transformers",
+    "preload": "--preload auto",
     "env": "-x WANDB_MODE -x LEVEL=3 -x 'NCCL_*'",
     "env-file": "--env-file prod.env",
     "env-remote": "--env-remote DATA='$SCRATCH/data'",

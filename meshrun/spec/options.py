@@ -83,7 +83,8 @@ OPTIONS: tuple[Option, ...] = (
            ("fork", "spawn")),
     Option("pass-local-rank", F, "what", "add --local_rank=N to the script's arguments, for scripts that insist on it",
            False),
-    Option("preload", T, "what", "modules to import once a node, before the workers are forked", "", "MOD,..."),
+    Option("preload", T, "what", "modules to import once a node, before the workers are forked; auto: those that the "
+           "script opens with", "", "MOD,..."),
     Option("bind", C, "what", "CPUs of a worker: its part of its accelerator's NUMA node, or equally many whole cores "
            "near it; OMP_NUM_THREADS follows", "none", "HOW", (), ("none", "numa", "cores")),
     Option("env", M, "environment", "pass NAME on, or set NAME=VALUE, on every node; globs without =", (),

@@ -64,13 +64,21 @@ def prepare(preload: Sequence[str]) -> wire.Imported:
 
 
 def import_all(names: Sequence[str]) -> str:
-    """Import each module; the first failure in words, or ""."""
+    """Import each `module` or `module:name`; the first failure in words, or "". A `?` behind it: if it can be."""
     for name in names:
         try:
-            importlib.import_module(name)
+            _import(*name.removesuffix("?").split(":"))
         except Exception as error:  # a user's module may raise anything
-            return f"cannot import {name}: {type(error).__name__}: {error}"
+            if not name.endswith("?"):
+                return f"cannot import {name}: {type(error).__name__}: {error}"
     return ""
+
+
+def _import(module: str, name: str = "") -> None:
+    """As `from module import name`: packages as transformers load what a name needs when it is asked for."""
+    found = importlib.import_module(module)
+    if name and not hasattr(found, name):
+        importlib.import_module(f"{module}.{name}")
 
 
 def count_threads() -> int:

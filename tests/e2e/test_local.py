@@ -37,6 +37,26 @@ def test_a_torchrun_script_runs_unchanged(tmp_path: Path, options: str) -> None:
     assert lines(ended.out) == ["3 True", "3 True"]
 
 
+def test_preload_auto_imports_once_what_the_script_opens_with(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "einops.py").write_text("import os; open(__file__ + '.log', 'a').write(f'{os.getpid()} ')")
+    (tmp_path / "lib" / "tqdm.py").write_text("raise ImportError('not on this machine')")
+    (tmp_path / "yaml.py").write_text("mine = True")
+    (tmp_path / "script.py").write_text(
+        "import os, einops, yaml\nfrom einops import os as os2\ntry:\n    import tqdm\nexcept ImportError:\n"
+        "    print(yaml.mine, os.getpid())\n"
+    )
+    options = ["--nproc-per-node", "2", "--no-init", "--preload", "auto", "-x", f"PYTHONPATH={tmp_path / 'lib'}"]
+    ended = run(tmp_path, *options, "script.py")
+    assert ended.code == 0, ended
+    workers = [line.split() for line in lines(ended.out)]
+    assert [word for word, _ in workers] == ["True", "True"], "the script's own yaml"
+    (importer,) = (tmp_path / "lib" / "einops.py.log").read_text().split()
+    assert importer not in {pid for _, pid in workers}
+    shown = run(tmp_path, "--dry-run", *options, "script.py")
+    assert "einops?,einops:os?" in shown.out, shown
+
+
 def test_the_script_sees_its_name_as_it_was_typed(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "script.py").write_text("import sys; print(sys.argv, sys.path[0], __file__)")

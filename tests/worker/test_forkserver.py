@@ -59,6 +59,22 @@ def test_a_preload_that_makes_forking_unsafe_is_named(
     player.close()
 
 
+@pytest.mark.parametrize(
+    ("preload", "problem"),
+    [
+        ("no_such?,json:dumps?,json:decoder,no_such:x?,json:nothing?", ""),
+        ("json:nothing", "cannot import json:nothing: ModuleNotFoundError"),
+        ("no_such", "cannot import no_such: ModuleNotFoundError"),
+    ],
+)
+def test_a_preload_with_a_question_mark_may_be_missing(tmp_path: Path, preload: str, problem: str) -> None:
+    player = Player(tmp_path, preload)
+    player.start()
+    assert player.imported is not None
+    assert player.imported.problem.startswith(problem) and bool(player.imported.problem) == bool(problem)
+    player.close()
+
+
 def test_a_worker_is_the_agents_child_in_its_own_session(bare: Player) -> None:
     ((out,),) = lines(bare, "import os; print(os.getppid(), os.getsid(0) == os.getpid() == os.getpgid(0))")
     assert out == f"{os.getpid()} True"
