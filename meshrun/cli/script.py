@@ -60,6 +60,9 @@ def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | N
     first = data.split(b"\n", 1)[0]
     if data.startswith(b"\x7fELF") or (first.startswith(b"#!") and b"python" not in first):
         return "this is a program, not a Python script", "--no-python runs it as it is"
+    if path.endswith((".yaml", ".yml")):
+        name = os.path.basename(path)
+        return "this is a YAML file, not a Python script", f"--mesh {name} SCRIPT, or --job {name} SCRIPT"
     if no_hostfile and looks_like_hostfile(path, data):
         return "this is a list of hosts, not a Python script", f"--hostfile {os.path.basename(path)} SCRIPT"
     return None

@@ -348,6 +348,11 @@ def test_more_hosts_without_a_label_than_are_named_are_counted(here: Path, capfd
     assert "a[1-64] and 36 more have no such label" in said
 
 
+def test_a_mesh_or_job_file_in_the_scripts_place(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "mesh.yaml").write_text("mesh: {dims: {dp: 2}}\n")
+    assert "--mesh mesh.yaml SCRIPT, or --job mesh.yaml" in refused(capfd, "--hosts", "a:2", "mesh.yaml")
+
+
 def test_only_one_form_of_a_plan_at_a_time(capfd: pytest.CaptureFixture[str]) -> None:
     assert "--explain and --format json exclude each other" in refused(capfd, "--hosts", "a:2", "--explain", "0")
     words = ["--hosts", "a:2", "--explain", "0", "--diff", "p.json"]
