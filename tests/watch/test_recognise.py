@@ -146,6 +146,8 @@ RAISED = [
         "too old",
     ),
     ("PermissionError", "[Errno 13] Permission denied: '/data/x'", "may not do this"),
+    ("bdb.BdbQuit", "", "neither breakpoint() nor input()"),
+    ("EOFError", "EOF when reading a line", "neither breakpoint() nor input()"),
     ("", "meshrun: cannot run ./train.py: Permission denied", "./train.py is not executable on"),
     ("RuntimeError", "can't start new thread", "the limit of processes or threads"),
     ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "the limit of processes or threads"),
