@@ -73,8 +73,8 @@ def _hint(word: str) -> str:
         return f"if it is a mesh: --mesh {word}"
     if close := difflib.get_close_matches(word[:40], [*VERBS, *_MEANT], 1, 0.7):
         return _MEANT.get(close[0]) or f"did you mean `meshrun {close[0]}`?"
-    if re.fullmatch(r"python[0-9.]*|torchrun|deepspeed|accelerate|mpirun|mpiexec|srun", os.path.basename(word)):
-        return f"meshrun starts the workers and their python itself: leave out `{word}`"
+    if re.fullmatch(r"python[0-9.]*", os.path.basename(word)):
+        return f"the script runs under python anyway: leave out `{word}`"
     if "/" not in word and (program := _find_program(word)):
         return f"--no-python runs the program {program}"
     if "/" not in word and "." in word and not word.endswith(".py"):
