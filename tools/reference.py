@@ -29,8 +29,12 @@ nothing is started: exit code 2. With `--format json`, stdout is then empty.
 """
 SOURCES = """## Where a value comes from
 
-Command line > job file > environment > default. `meshrun plan` shows for each option that was given, and for each
-variable that is set on the nodes, who said so (`--format json`: `options` and `variables`).
+Command line > job file > environment > default. `--hostfile` and `--hosts` are one thing here: a stronger source's
+list takes the place of a weaker one's. `meshrun plan` shows for each option that was given, and for each variable that
+is set on the nodes, who said so (`--format json`: `options` and `variables`).
+
+What meshrun itself gives each worker (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `TORCHELASTIC_RUN_ID`, ...) cannot be set by
+name, neither with `--env`, `--env-file` and `--env-remote` nor with `env.NAME=`.
 
 **Job file** (`--job FILE`): YAML, one document of `option: value` lines; keys are the names of the options below, with
 `-` or `_`. Values are text as they stand there: `yes`, `off` or `1e3` mean what they mean on a command line. Options

@@ -300,7 +300,7 @@ def _serve_store(state: State) -> Step:
 
 
 def _store_refused(state: State, event: ev.StoreRefused, now: float) -> Step:
-    hint = "pick another port with --master-port, or leave it out: a free one is taken then"
+    hint = "--master-addr and --master-port choose them; left out, both are found"
     return replace(state, store_request=None), [_trouble(event.reason, True, CauseKind.STORE, hint)]
 
 

@@ -17,6 +17,7 @@ from meshrun.plan.placement import devices_of, known_slots, make_plan, with_shar
 from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
+from meshrun.spec.settings import Settings
 from meshrun.spec.values import Host, Job
 from meshrun.wire.masks import check_chosen
 
@@ -34,6 +35,7 @@ def plan(split: Split) -> int:
 
 def show_plan(request: Request) -> int:
     """Print the plan of a request that has been read."""
+    _check_forms(request.settings)
     with naming_sources(request.sources):
         placed = place(request.job)
     if request.settings["diff"] is not None:
@@ -47,6 +49,15 @@ def show_plan(request: Request) -> int:
     else:
         write_stdout(_render(placed, request))
     return EXIT_OK
+
+
+def _check_forms(settings: Settings) -> None:
+    """One form at a time: none of those that were asked for is left out in silence."""
+    forms = [f"--{name}" for name in ("explain", "diff") if settings[name] is not None]
+    if forms and settings["format"] != "text":
+        forms.append(f"--format {settings['format']}")
+    if len(forms) > 1:
+        raise InputError(Problem(f"{' and '.join(forms)} exclude each other", hint="one command for each"))
 
 
 def _render(placed: Plan, request: Request) -> str:

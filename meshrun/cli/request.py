@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from meshrun.cli.files import read_file, read_text_file
 from meshrun.cli.script import read_script, resolve_preload
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
-from meshrun.plan.environment import select_exports
+from meshrun.plan.environment import refuse_ours, select_exports
 from meshrun.report.show import check_show, parse_show
 from meshrun.spec.argv import Split
 from meshrun.spec.guess import looks_like_hostfile
@@ -73,6 +73,7 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     workdir = resolve(cwd, settings["workdir"] or ".")
     settings["preload"] = gather("", resolve_preload, settings, words, workdir)
     exports = gather(Exports(), read_exports, settings, sources)
+    gather(None, refuse_ours, name_variables(settings, exports, hosts))
     context = Context(
         run_id=time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex(),
         cwd=cwd,
@@ -214,6 +215,13 @@ def read_exports(settings: Settings, sources: Sources) -> Exports:
         raise InputError(gather.problems)
     values = {name: value for _, variables in found for name, value in variables.items()}
     return Exports(values, {name: origin for origin, variables in found for name in variables})
+
+
+def name_variables(settings: Settings, exports: Exports, hosts: Iterable[Host]) -> Iterator[tuple[str, Place]]:
+    """Every variable that somebody sets for the workers, and where."""
+    yield from ((name, Place(origin)) for name, origin in exports.origins.items())
+    yield from ((text.partition("=")[0], Place("--env-remote")) for text in settings["env-remote"])
+    yield from ((name, host.place or Place(host.name)) for host in hosts for name, _ in host.env)
 
 
 def _read_env_file(path: str) -> dict[str, str]:

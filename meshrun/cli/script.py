@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 
 from meshrun.cli.files import SCRIPT_LIMIT, read_file
 from meshrun.cli.inside import HINT, WRONG, is_launcher
@@ -76,6 +77,9 @@ def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | N
     first = data.split(b"\n", 1)[0]
     if data.startswith(b"\x7fELF") or (first.startswith(b"#!") and b"python" not in first):
         return "this is a program, not a Python script", "--no-python runs it as it is"
+    if path.endswith((".yaml", ".yml")):
+        name = os.path.basename(path)
+        return "this is a YAML file, not a Python script", f"--mesh {name} SCRIPT, or --job {name} SCRIPT"
     if no_hostfile and looks_like_hostfile(path, data):
         return "this is a list of hosts, not a Python script", f"--hostfile {os.path.basename(path)} SCRIPT"
     return None
@@ -86,6 +90,8 @@ def _hint(word: str) -> str:
         return f"if it is a mesh: --mesh {word}"
     if close := difflib.get_close_matches(word[:40], [*VERBS, *_MEANT], 1, 0.7):
         return _MEANT.get(close[0]) or f"did you mean `meshrun {close[0]}`?"
+    if re.fullmatch(r"python[0-9.]*", os.path.basename(word)):
+        return f"the script runs under python anyway: leave out `{word}`"
     if "/" not in word and (program := _find_program(word)):
         return f"--no-python runs the program {program}"
     if "/" not in word and "." in word and not word.endswith(".py"):

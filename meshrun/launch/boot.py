@@ -127,6 +127,8 @@ for meshrun_p in {pythons}; do
 case $meshrun_p in '~/'*) meshrun_p=$HOME/${{meshrun_p#??}};; esac
 case $meshrun_p in */*) ;; *) meshrun_p=$(command -v -- "$meshrun_p") || continue;; esac
 if [ -f "$meshrun_p" ] && [ -x "$meshrun_p" ]; then exec "$meshrun_p" -I -S -c {first} meshrun-agent; fi
+if [ -h "$meshrun_p" ] && ! [ -e "$meshrun_p" ]; then printf '{say} dangling %s\n' "$meshrun_p" >&2
+elif [ -f "$meshrun_p" ]; then printf '{say} forbidden %s\n' "$meshrun_p" >&2; fi
 done
 printf '%s\\n' {missing} >&2
 exit 127
@@ -140,6 +142,7 @@ def make_prologue(pythons: Sequence[str], prelude: str, bundle: bytes) -> bytes:
     `prelude`: shell text that runs first, in POSIX sh; its variables are exported, its output goes to stderr."""
     head = _PRELUDE.format(say=_SAY, code=_EXIT_BOOT, prelude=shlex.quote(prelude)) if prelude.strip() else ""
     script = head + _START.format(
+        say=_SAY,
         pythons=" ".join(map(shlex.quote, pythons)),
         first=shlex.quote(_FIRST),
         missing=shlex.quote(f"{_SAY} no-python {', '.join(pythons)}"),
@@ -162,14 +165,16 @@ def explain(noise: str, exit_code: int | None) -> Cause:
     word, text = said[-1] if said else ("", "")
     rest = "\n".join(line for line in noise.splitlines() if line.strip() and not line.startswith(_SAY))
     if word == "no-python":
-        return Cause(CauseKind.NO_PYTHON, f"no python there; looked for {text}", _PYTHON_HINT)
+        why = "".join(f"; {path} {_UNFIT[word]}" for word, path in said if word in _UNFIT)
+        return Cause(CauseKind.NO_PYTHON, f"no python there; looked for {text}{why}", _PYTHON_HINT)
     if word == "python-too-old":
         version, _, path = text.partition(" ")
         return _make_too_old(f"{path} is Python {version}")
     if "Unknown option: -I" in noise:
         return _make_too_old("the python there is older than 3.4")
     if word == "prelude":
-        return Cause(CauseKind.PRELUDE, _join(f"the prelude ended with exit code {text}", rest), "see --prelude")
+        hint = "see --prelude" if text != "0" else "it must run to its end: leave out `exit` and `exec`"
+        return Cause(CauseKind.PRELUDE, _join(f"the prelude ended with exit code {text}", rest), hint)
     if word == "no-tmp":
         hint = "set TMPDIR there to a directory with some space that this user may write"
         return Cause(CauseKind.AGENT, f"no place for temporary files: {text}", hint)
@@ -182,6 +187,11 @@ def explain(noise: str, exit_code: int | None) -> Cause:
 
 
 _PYTHON_HINT = "install the same python there, or name the path with --python PATH (python= on the hostfile line)"
+# What a path of --python may be that is there all the same.
+_UNFIT = {
+    "dangling": "is a link to what is not there, or closed to this user",
+    "forbidden": "may not be executed by this user",
+}
 _AGENT_HINT = "try `ssh HOST true` by hand: the account's login shell must run commands"
 _LAST_LINES = 12
 

@@ -91,8 +91,22 @@ def _say_unforwarded(case: _Case) -> str:
     return f"{jumps} does not forward to {last.hostname} port {last.port}: {case.get('why')}"
 
 
+def _finds_proxy(case: _Case) -> str:
+    """The ProxyCommand that stands before the last host, if that host's sshd was never heard through it."""
+    command = case.hop.answers.get("proxycommand", "none")
+    return "" if case.ears.reached or case.hop is not case.way[-1] or command == "none" else command
+
+
+def _hint_dropped(case: _Case) -> str:
+    return f"try it by hand: `{case.hop.login}`" if _finds_proxy(case) else _DROPS
+
+
 def _say_dropped(case: _Case) -> str:
-    """The first word of the last host never came: it, or a jump without a word of its own, hung up."""
+    """The first word of the last host never came: it, its proxy, or a jump without a word of its own, hung up."""
+    if _finds_proxy(case):
+        said = [line for line in case.ears.plain if not _HUNG_UP.match(line)]
+        why = f"; its last lines: {' / '.join(said[-3:])}" if said else ""
+        return f"the ProxyCommand of {case.hop.asked.name} makes no connection{why}"
     jumps = ", ".join(hop.asked.name for hop in case.way[:-1])
     through = f" (through {jumps})" if jumps else ""
     return f"{case.hop.hostname} port {case.hop.port}{through} closed the connection before login"
@@ -170,6 +184,8 @@ def _find_tried(case: _Case) -> list[str]:
     for line in case.ears.plain:
         if missing := re.match(r"no such identity: (.*): No such file", line):
             tried[missing[1]] = " (no such file)"
+        elif wide := re.match(r"Permissions \S+ for '(.*)' are too open", line):
+            tried[wide[1]] = f" (others may read it, so ssh does not use it: chmod 600 {wide[1]})"
     return [name + wrong for name, wrong in tried.items()]
 
 
@@ -182,6 +198,7 @@ def _row(
 _PLACE = r"(?:ssh: )?connect to (?:host|address) (?P<host>\S+) port (?P<port>\d+): "
 _OPEN = r"channel \d+: open failed: "
 _UP, _NET = "is the machine up, and no firewall between?", "check the address and the network"
+_HUNG_UP = re.compile(r"(?:kex|ssh)_exchange_identification: |banner exchange: |Connection (?:closed|reset) by ")
 _DROPS = "its sshd may be at MaxStartups, or is no sshd"
 _NO_SSHD = "{hostname} port {port} did not answer as an sshd in time"
 _KEYS = "make `{login}` work without a password, or see --identity"
@@ -219,8 +236,7 @@ _ROWS: tuple[_Row, ...] = (
          CauseKind.TIMED_OUT, _NO_SSHD, _UP),
     _row(r"Connection (?:closed|reset) by (?P<host>(?!UNKNOWN)\S+) port ", CauseKind.DROPPED,
          "{hostname} port {port} closed the connection before login", _DROPS),
-    _row(r"(?P<last>(?:kex|ssh)_exchange_identification: |banner exchange: |Connection (?:closed|reset) by )",
-         CauseKind.DROPPED, _say_dropped, _DROPS),
+    _row(f"(?P<last>{_HUNG_UP.pattern})", CauseKind.DROPPED, _say_dropped, _hint_dropped),
     _row(r"Disconnected from |Received disconnect from |ssh_dispatch_run_fatal: |Connection to .* (?:closed|aborted)",
          CauseKind.DROPPED, "{hostname} port {port} closed the connection before login", _DROPS),
 )  # fmt: skip

@@ -5,7 +5,7 @@ Called by: cli."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from meshrun.errors import InputError, Place, Problem
@@ -24,6 +24,16 @@ MACHINE_OWN = (
     *("SLURM_TOPOLOGY_ADDR", "SLURM_LAUNCH_NODE_IPADDR", "OMPI_COMM_*", "OMPI_UNIVERSE_*", "PMI_*", "PMIX_*"),
     *("MESHRUN_*", "TORCHELASTIC_*", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
     *("GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+)
+# What every worker gets from meshrun itself, whatever else is said.
+OURS = frozenset(
+    (
+        *("RANK", "ROLE_RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "CROSS_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "ROLE_WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "GROUP_WORLD_SIZE", "CROSS_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+        *("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_ERROR_FILE"),
+        *("MESHRUN_RUN_ID", "MESHRUN_MARK", "MESHRUN_LOG_DIR", "MESHRUN_MESH", "MESHRUN_COORDS"),
+    )
 )
 _GLOB = "*?["
 
@@ -55,6 +65,18 @@ def select_exports(requests: Sequence[str], environ: Mapping[str, str]) -> dict[
 def is_machine_own(name: str) -> bool:
     """True if a variable describes one machine, login or run (DESIGN §6)."""
     return any(fnmatchcase(name, pattern) for pattern in MACHINE_OWN)
+
+
+def refuse_ours(named: Iterable[tuple[str, Place]]) -> None:
+    """Raises InputError for variables that would not count: the plan decides them. `named`: by whom each is set."""
+    problems = []
+    for name, place in dict.fromkeys(named):
+        if name in OURS:
+            master = name.startswith("MASTER_")
+            hint = f"leave it out; --{name.lower().replace('_', '-')} pins it" if master else "leave it out"
+            problems.append(Problem(f"{name} is set by meshrun itself, for each worker", place, hint=hint))
+    if problems:
+        raise InputError(problems)
 
 
 def _unset(name: str, environ: Mapping[str, str]) -> Problem:

@@ -75,7 +75,9 @@ def _check_labels(placed: _Placed) -> Iterator[Problem]:
         values = [labels_of(node.host).get(label) for node in placed.nodes]
         without = [node.host for node, value in zip(placed.nodes, values, strict=True) if value is None]
         if without:
-            text = f"{name} must stay within one {label}, but {compact_names(host.name for host in without[:64])}"
+            names = compact_names(host.name for host in without[:64])
+            more = f" and {len(without) - 64} more" if len(without) > 64 else ""
+            text = f"{name} must stay within one {label}, but {names}{more}"
             hint = f"label={label}:NAME on the host's line" + (f" ({without[0].place})" if without[0].place else "")
             yield Problem(f"{text} {'has' if len(without) == 1 else 'have'} no such label", place, hint=hint)
             continue

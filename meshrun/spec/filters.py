@@ -101,7 +101,10 @@ def _check_nodes(left: Sequence[Host], nodes: int | None) -> Iterator[Problem]:
     elif nodes is not None and nodes < 1:
         yield Problem(f"{nodes} nodes is too few", Place("--nodes"), hint="--nodes takes 1 or more")
     elif nodes is not None and nodes > len(left):
-        yield Problem(f"{nodes} nodes are wanted, but there are {len(left)} hosts", Place("--nodes"))
+        yield Problem(
+            f"{nodes} nodes are wanted, but there {'is 1 host' if len(left) == 1 else f'are {len(left)} hosts'}",
+            Place("--nodes"),
+        )
 
 
 def _of(host: Host, choices: Iterable[_Choice]) -> list[_Choice]:

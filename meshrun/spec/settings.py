@@ -19,6 +19,8 @@ Sources = Mapping[str, str]
 INSIDE = "MESHRUN_RUN_ID"
 # Variables of ours that are no options: what workers find, and what developers set.
 _OURS = ("MESHRUN_DEBUG", "MESHRUN_COORDS", "MESHRUN_MARK", INSIDE)
+# Two options for one thing: what a stronger source says in one takes the place of what a weaker one says in the other.
+_RIVALS = {"hostfile": "hosts", "hosts": "hostfile"}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -105,6 +107,8 @@ def merge_settings(
     sources = dict.fromkeys(values, "default")
     problems: list[Problem] = []
     for layer in layers:
+        for name in layer.keys() & _RIVALS.keys():
+            values[_RIVALS[name]], sources[_RIVALS[name]] = None, "default"
         for name, given in layer.items():
             try:
                 values[name], sources[name] = parse_value(BY_NAME[name], given), given.source

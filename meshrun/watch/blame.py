@@ -116,6 +116,7 @@ def find_first(failures: Iterable[Failure]) -> Failure | None:
 def describe_failure(failure: Failure) -> str:
     """A few words for a live remark: `failed with exit code 3`, `was killed by signal 9`, `failed: ValueError: x`."""
     if failure.exception is not None:
-        text = f"{failure.exception.type}: {failure.exception.message}".splitlines()[0]
+        message = f": {failure.exception.message}" if failure.exception.message else ""
+        text = f"{failure.exception.type}{message}".splitlines()[0]
         return f"failed: {text[:200]}"
     return f"was killed by signal {failure.signal}" if failure.signal else f"failed with exit code {failure.exit_code}"

@@ -19,6 +19,7 @@ from meshrun.watch.values import Close, Note, Open, Outcome, Planned, Send
 
 FIRST_RETRY_S = 0.25
 LAST_RETRY_S = 4.0
+SLOW_S = 5.0  # so long nobody wonders what is going on
 REPORT_S = 10.0  # after the first cause that cannot heal (DESIGN §7)
 OPENER_SLACK_S = 1.0  # an opener's own time-out says better why than ours
 DEATHS_LIMIT = 3  # an agent that dies so often before its greeting does so for a reason
@@ -113,7 +114,19 @@ def _reopen(step: Step, node: int, cause: Cause, **changes: object) -> bool:
     if step.has_timer(Timer.REPORT) or step.now + delay >= deadline:
         return False
     step.do(Open(node, delay))
+    if not step.has_timer(Timer.SLOW) and step.now < step.state.began + SLOW_S and not step.state.job.by_hand:
+        step.set_timer(Timer.SLOW, step.state.began + SLOW_S)
     return True
+
+
+def on_slow_timer(step: Step) -> None:
+    """Somebody who waits for hosts that do not answer is told which, and why the first does not."""
+    late = [rank for rank, view in enumerate(step.state.nodes) if view.link is Link.OPENING and view.cause]
+    if late:
+        cause = step.state.nodes[late[0]].cause
+        text = f"still trying to reach {name_some([step.host(rank) for rank in late])}"
+        limit = f"up to {step.state.job.connect_timeout_s:g} s (--connect-timeout)"
+        step.do(Note("info", f"{text}: {cause.message.splitlines()[0] if cause else ''}; {limit}"))
 
 
 def fail_node(step: Step, node: int, cause: Cause, noise: str = "") -> None:

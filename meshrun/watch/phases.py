@@ -82,6 +82,7 @@ class Timer(Enum):
     """What may be waited for with a limit. At most one of each runs."""
 
     CONNECT = "connect"  # every node has greeted
+    SLOW = "slow"  # hosts that may still come are worth a word
     REPORT = "report"  # every host has answered once after one that cannot heal
     ADDRESS = "address"
     STORE = "store"

@@ -188,6 +188,16 @@ RULES = (
         f"ulimit -v there, or the memory is used up; {_HOST_MEMORY}",
     ),
     _rule(
+        r"\bbdb\.BdbQuit\b|EOFError: EOF when reading a line",
+        "the script reads stdin, which is /dev/null on every rank: neither breakpoint() nor input() can work",
+        "a log instead, or one process under plain python with meshrun.init()",
+    ),
+    _rule(
+        r"meshrun: cannot run (?P<name>.*): Permission denied",
+        "{name} is not executable on {host}",
+        "chmod +x there; a Python script runs without --no-python",
+    ),
+    _rule(
         r"Permission denied|\[Errno 13\]",
         "the user on {host} may not do this",
         "who owns that path there, and does the run have the user that you mean (user=)?",

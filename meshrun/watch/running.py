@@ -120,7 +120,8 @@ def _stop_for(step: Step, failure: Failure) -> None:
     plan = step.state.plan
     who = name_worker(plan, failure.rank) if plan else f"rank {failure.rank}"
     text = f"{who} {describe_failure(failure)}"
-    step.do(Note("info", f"{text}; stopping the other workers"))
+    others = "; stopping the other workers" if sum(len(view.ranks) for view in step.state.nodes) > 1 else ""
+    step.do(Note("info", f"{text}{others}"))
     halt_run(step, text)
 
 

@@ -193,6 +193,7 @@ def _on_limit_timer(step: Step) -> None:
 
 _TIMERS: dict[Timer, Callable[[Step], None]] = {
     Timer.CONNECT: greeting.report,
+    Timer.SLOW: greeting.on_slow_timer,
     Timer.REPORT: greeting.report,
     Timer.ADDRESS: address.on_address_timer,
     Timer.STORE: address.on_store_timer,

@@ -12,6 +12,7 @@ import pytest
 
 from meshrun import wire
 from meshrun.agent.variables import NodeValues, expand, make_base, make_server_env, make_worker_env
+from meshrun.plan.environment import OURS
 from tests.agent.driver import make_assign, make_brief
 
 NODE = NodeValues(cores=16, interface="ib0", mask_name="CUDA_VISIBLE_DEVICES", tmp="/t", mark="m")
@@ -24,6 +25,14 @@ def worker_env(login: dict[str, str] | None = None, rank: int = 1, ranks: int = 
     rest = {name: value for name, value in changes.items() if name not in assign_names}
     brief = make_brief(Path("/w"), "a.py", **{"form": "script", **rest})
     return make_worker_env(make_base(login or {}, brief), brief, assign, assign.workers[rank], START, NODE)
+
+
+def test_what_cannot_be_said_is_what_is_always_ours() -> None:
+    env = worker_env(env=dict.fromkeys({*worker_env(), *OURS}, "theirs"))
+    always = {name for name, value in env.items() if value != "theirs"}
+    assert always == OURS | {"PYTHONUNBUFFERED", "TORCHELASTIC_USE_AGENT_STORE"}, (
+        "these two are said in vain, and harmless"
+    )
 
 
 def test_the_complete_list_of_variables() -> None:

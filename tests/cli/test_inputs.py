@@ -328,6 +328,44 @@ def test_more_variables_than_any_program_can_be_started_with(here: Path, capfd: 
     assert "the exported variables take" in refused(capfd, *words)
 
 
+def test_a_variable_that_is_meshruns_to_set_is_refused_by_whoever_names_it(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (here / "hosts").write_text("a[1-2] slots=2 env.RANK=1\n")
+    (here / "prod.env").write_text("MASTER_ADDR=10.0.0.1\nOMP_NUM_THREADS=2\n")
+    words = ["--hostfile", "hosts", "--env-file", "prod.env", "-x", "MASTER_PORT=1", "--env-remote", "WORLD_SIZE=$X"]
+    said = refused(capfd, *words)
+    assert "hosts:1" in said and said.count("RANK is set by meshrun itself") == 1
+    assert "env file prod.env: MASTER_ADDR" in said and "--master-addr pins it" in said
+    assert "-x, command line: MASTER_PORT" in said and "--env-remote: WORLD_SIZE" in said
+    assert "OMP_NUM_THREADS" not in said
+    planned(capfd, "--hosts", "a:1", "-x", "MASTER_*")  # what fits a glob is left out, as all that is a run's own
+
+
+def test_more_hosts_without_a_label_than_are_named_are_counted(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "mesh.yaml").write_text("mesh: {dims: {dp: auto}, within_label: {dp: rack}}\n")
+    said = refused(capfd, "--hosts", "a[1-100]:1", "--mesh", "mesh.yaml")
+    assert "a[1-64] and 36 more have no such label" in said
+
+
+def test_a_mesh_or_job_file_in_the_scripts_place(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "mesh.yaml").write_text("mesh: {dims: {dp: 2}}\n")
+    assert "--mesh mesh.yaml SCRIPT, or --job mesh.yaml" in refused(capfd, "--hosts", "a:2", "mesh.yaml")
+
+
+def test_only_one_form_of_a_plan_at_a_time(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "--explain and --format json exclude each other" in refused(capfd, "--hosts", "a:2", "--explain", "0")
+    words = ["--hosts", "a:2", "--explain", "0", "--diff", "p.json"]
+    assert "--explain and --diff and --format json" in refused(capfd, *words)
+    assert "rank 0 of 2" in planned(capfd, "--hosts", "a:2", "--explain", "0", "--format", "text")
+
+
+def test_python_in_the_scripts_place(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for word in ("python", "python3", "python3.11"):
+        assert f"leave out `{word}`" in refused(capfd, "--hosts", "a:2", word, "train.py")
+    assert "--no-python runs the program" in refused(capfd, "--hosts", "a:2", "ls")
+
+
 # ---- where each value came from ----
 
 

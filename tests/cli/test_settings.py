@@ -34,6 +34,16 @@ def test_command_line_beats_job_file_beats_environment() -> None:
     assert sources["grace"] == "environment MESHRUN_GRACE"
 
 
+@pytest.mark.parametrize(("pair", "kept", "dropped"), [
+    (("hosts", "b:1"), "hosts", "hostfile"), (("hostfile", "f"), "hostfile", "hosts")
+])  # fmt: skip
+def test_a_list_of_hosts_takes_the_place_of_a_weaker_source_s(pair: tuple[str, str], kept: str, dropped: str) -> None:
+    values, sources = merge(pair, job=f"{dropped}: a\n".encode(), environ={f"MESHRUN_{kept.upper()}": "c"})
+    assert (values[kept], values[dropped], sources[dropped]) == (pair[1], None, "default")
+    values, _ = merge(("hosts", "b:1"), ("hostfile", "f"), environ={"MESHRUN_HOSTS": "c"})
+    assert (values["hosts"], values["hostfile"]) == ("b:1", "f"), "of one source, both stand, to be refused"
+
+
 def test_inside_a_run_its_variables_are_ignored() -> None:
     values, sources = merge(environ={"MESHRUN_RUN_ID": "x", "MESHRUN_MESH": "{}", "MESHRUN_NODES": "bad"})
     assert (values["mesh"], sources["mesh"]) == (None, "default")

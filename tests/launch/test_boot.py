@@ -119,10 +119,24 @@ def test_a_prelude_that_fails_stops_the_start(prelude: str, code: str) -> None:
     assert f"exit code {code}" in ended.cause.message and "  said" in ended.cause.message
 
 
+def test_a_prelude_that_leaves_says_so() -> None:
+    cause = _start(make_start(sys.executable, prelude="exit 0")()).cause
+    assert cause.kind is CauseKind.PRELUDE and "leave out `exit`" in cause.hint
+
+
 def test_no_python_names_every_path() -> None:
     ended = _start(make_start("/nope/it's", "~/nope", "nope-python", "/tmp")())
     assert ended.cause.kind is CauseKind.NO_PYTHON
     assert "/nope/it's, ~/nope, nope-python, /tmp" in ended.cause.message
+
+
+def test_a_python_that_is_there_and_cannot_be_run_says_why(tmp_path: Path) -> None:
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(tmp_path / "gone")
+    file.write_text("#!/bin/sh\n")
+    message = _start(make_start(str(link), str(file), "/nope")()).cause.message
+    assert f"; {link} is a link to what is not there" in message and f"; {file} may not be executed" in message
+    assert message.count(";") == 3, "nothing more is known of a path that is not there"
 
 
 def test_pythons_are_tried_in_order(tmp_path: Path) -> None:

@@ -142,6 +142,9 @@ debug1: Trying private key: /k/nope
 no such identity: /k/nope: No such file or directory
 debug1: Offering public key: /k/locked ED25519 SHA256:3 explicit
 debug1: Server accepts key: /k/locked ED25519 SHA256:3 explicit
+debug1: Offering public key: /k/wide ED25519 SHA256:4 explicit
+debug1: Server accepts key: /k/wide ED25519 SHA256:4 explicit
+Permissions 0644 for '/k/wide' are too open.
 eve@10.0.0.7: Permission denied (publickey,password)."""
 
 # what ssh said → kind, words that the message has
@@ -166,7 +169,7 @@ DIRECT = [
     ("ED25519 host key for 10.0.0.7 was revoked and you have requested strict checking.", CauseKind.HOST_KEY_REVOKED,
      "10.0.0.7 is revoked in /h/known"),
     (TRIED, CauseKind.AUTH, "it takes publickey, password; tried in order: /k/one, agent key mine@home, /k/nope "
-     "(no such file), /k/locked (it needs a passphrase"),
+     "(no such file), /k/locked (it needs a passphrase and is not in the agent, or cannot be read), /k/wide (other"),
     ("Received disconnect from 10.0.0.7 port 22:2: Too many authentication failures\nDisconnected from 10.0.0.7",
      CauseKind.AUTH, "MaxAuthTries"),
     ("eve@10.0.0.7: Permission denied (gssapi-with-mic).", CauseKind.AUTH, "let eve in: it takes gssapi-with-mic"),
@@ -209,6 +212,21 @@ JUMPED = [
     ("Connection closed by 10.0.0.2 port 22", CauseKind.DROPPED, "jump host j2: 10.0.0.2 port 22 closed the conn"),
     ("", CauseKind.DROPPED, "10.0.0.7 port 22 (through j1, j2) closed the connection before login"),
 ]  # fmt: skip
+
+
+PROXIED = [
+    ("proxy broke\nkex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 1",
+     "the ProxyCommand of gpu7 makes no connection; its last lines: proxy broke", "try it by hand"),
+    ("Connection closed by UNKNOWN port 65535", "the ProxyCommand of gpu7 makes no connection", "try it by hand"),
+    ("debug1: Remote protocol version 2.0\nConnection closed by UNKNOWN port 65535", "before login", "MaxStartups"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "words", "hint"), PROXIED)
+def test_what_ssh_says_of_a_proxy_command(said: str, words: str, hint: str) -> None:
+    cause = explain_failure((hop(proxycommand="sh -c 'exit 3'"),), heard(said), 255)
+    assert cause.kind is CauseKind.DROPPED and hint in cause.hint
+    assert words in cause.message and "{" not in cause.message + cause.hint
 
 
 @pytest.mark.parametrize(("said", "kind", "words"), JUMPED)

@@ -71,7 +71,7 @@ def test_a_host_keeps_all_else() -> None:
         ("gpu*", "", None, ["gpu* is not among the hosts"]),
         ("a", "a", None, ["no host is left"]),
         ("", "", 8, ["8 nodes are wanted, but there are 7 hosts"]),
-        ("a", "", 2, ["2 nodes are wanted, but there are 1 host"]),
+        ("a", "", 2, ["2 nodes are wanted, but there is 1 host"]),
         ("", "", 0, ["0 nodes is too few"]),
         ("x1", "x2", None, ["x1 is not", "x2 is not"]),
     ],

@@ -45,6 +45,21 @@ def test_a_healing_cause_is_tried_again_with_back_off_until_the_deadline():
     assert causes(run) == {"h0": CauseKind.REFUSED}
 
 
+def test_who_waits_is_told_once_for_whom_and_why():
+    run = Run(make_job(nodes=3))
+    run.at(0.0, Began(), Opened(0), Received(0, facts(0)), Unreachable(1, REFUSED), Unreachable(2, REFUSED))
+    run.at(0.3, Opened(2), Received(2, facts(2)))
+    notes = [action.text for action in run.ticks(20.0, alive=(0, 2)) if isinstance(action, Note)]
+    assert notes == ["still trying to reach h1: connection refused; up to 30 s (--connect-timeout)"]
+
+
+def test_who_does_not_wait_long_is_told_nothing():
+    run = Run(make_job(nodes=1))
+    run.at(0.0, Began(), Unreachable(0, REFUSED))
+    run.at(0.3, Opened(0), Received(0, facts(0)))
+    assert not [action for action in run.ticks(8.0, alive=(0,)) if isinstance(action, Note)]
+
+
 def test_it_heals():
     run = Run(make_job(nodes=1))
     run.at(0.0, Began(), Unreachable(0, REFUSED))
