@@ -31,13 +31,14 @@ _SAY = "meshrun-boot:"
 _EXIT_BOOT = 125
 
 _STOPPED_S = 10  # as long as the guard gives a stopped agent
+_SILENT_S = 10  # as long as an agent gives a launcher that says nothing
 
 # Runs under whatever python was found, so its first lines must be valid in every Python. Until the guard and the agent
 # stand, nothing on the node has a name: the bundle is a file without one, and whoever is killed leaves nothing. A
 # stopped process cannot see that its launcher has gone, so the first act is a child that does not depend on it. That is
 # in a group of its own: if it is stopped while the boot is killed, the kernel wakes and ends it (an orphaned group).
 _BOOT = f"""\
-import os, sys
+import os, select, sys
 def leave(word, text):
     os.write(2, ("{_SAY} %s %s\\n" % (word, text)).encode("ascii", "backslashreplace"))
     os._exit({_EXIT_BOOT})
@@ -46,7 +47,7 @@ if sys.version_info < (3, 10):
 def read(size):
     data = bytearray()
     while len(data) < size:
-        piece = os.read(0, min(size - len(data), 1 << 20))
+        piece = select.select([0], [], [], {_SILENT_S})[0] and os.read(0, min(size - len(data), 1 << 20))
         if not piece:
             os._exit(0)
         data += piece
@@ -75,7 +76,6 @@ def hold_in_file():
     leave("no-tmp", "; ".join(tried))
 def watch(boot, ended):
     os.setpgid(0, 0)
-    import select
     for fd in 0, 1, 2:
         os.close(fd)
     stopped = 0

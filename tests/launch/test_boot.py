@@ -273,6 +273,17 @@ def test_a_start_that_is_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     process.communicate()
 
 
+def test_a_start_whose_line_falls_silent_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that is cut while the bundle travels: sshd may hold such a session for hours."""
+    assert "[], [], 10)" in boot._BOOT
+    monkeypatch.setattr(boot, "_BOOT", boot._BOOT.replace("[], [], 10)", "[], [], 0.5)"))
+    process = _begin(tmp_path, make_start(sys.executable)()[:-1])
+    watcher = _wait_for_watcher(process.pid)
+    assert process.wait(30) == 0 and list(tmp_path.iterdir()) == []
+    _wait_until(lambda: _is_gone(watcher))
+    process.communicate()
+
+
 def test_a_start_that_is_slow_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped for less than the limit; the bundle comes after that."""
     start = make_start(sys.executable)()
