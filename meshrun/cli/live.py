@@ -41,10 +41,13 @@ def read_log_dir(split: Split, verb: str, most: int = 1) -> str:
     words = [word for word in (split.script, *split.args) if word]
     if len(words) > most:
         problems.append(Problem(f"`meshrun {verb}` takes {'one run' if most else 'no run'}, got {' '.join(words)}"))
+    settings, sources = read_settings(split)
+    log_dir = str(settings["log-dir"])
+    if sources["log-dir"] != "default" and not os.path.isdir(log_dir):
+        problems.append(Problem(f"there is no directory {log_dir}", hint="--log-dir is where runs are made"))
     if problems:
         raise InputError(problems)
-    settings, _ = read_settings(split)
-    return str(settings["log-dir"])
+    return log_dir
 
 
 def find_live(log_dir: str) -> list[Live]:

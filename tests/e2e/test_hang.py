@@ -199,6 +199,7 @@ def test_a_launcher_that_was_killed_is_not_live(tmp_path: Path) -> None:
         (["stop", "nowhere"], "run nowhere is not in meshrun-runs"),
         (["stop", "a", "b"], "`meshrun stop` takes one run, got a b"),
         (["ps", "a"], "`meshrun ps` takes no run, got a"),
+        (["ps", "--log-dir", "nowhere"], "there is no directory nowhere"),
         (["ps", "--hosts", "a:1"], "--hosts means nothing to `meshrun ps`"),
         (["--hang-timeout", "0.5", "x.py"], "--hang-timeout"),
     ],
