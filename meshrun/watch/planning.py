@@ -19,6 +19,7 @@ from meshrun.spec.values import Host, Job
 from meshrun.watch.address import seek_address
 from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import Halt, Step
+from meshrun.watch.nodes import Nodes
 from meshrun.watch.phases import Turn
 from meshrun.watch.values import Note, Outcome, Planned, Send
 
@@ -81,15 +82,11 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
         return
     step.turn(Turn.GREETED)
     _take_plan(step, plan)
-    for node, fact in enumerate(facts):
-        step.do(Send(node, _make_order(job, plan, node, fact)))
-    seek_address(step)
-
-
-def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:
     # By hand the other nodes report for themselves, so they get the whole plan.
-    order = make_assign(job, plan, node, facts)
-    return replace(order, plan=describe_plan(plan)) if job.by_hand and node else order
+    whole = describe_plan(plan) if job.by_hand else {}
+    for node, fact in enumerate(facts):
+        step.do(Send(node, replace(make_assign(job, plan, node, fact), plan=whole if node else {})))
+    seek_address(step)
 
 
 def _take_plan(step: Step, plan: Plan) -> None:
@@ -101,7 +98,7 @@ def _take_plan(step: Step, plan: Plan) -> None:
         replace(view, ranks=own, alive=frozenset(own), unready=frozenset(own))
         for view, own in zip(step.state.nodes, ranks, strict=True)
     ]
-    step.set(plan=plan, nodes=tuple(nodes))
+    step.set(plan=plan, nodes=Nodes(nodes))
     for text in advise(plan):
         step.do(Note("warning", text))
     step.record("planned", world_size=plan.world_size, fingerprint=plan.fingerprint)
