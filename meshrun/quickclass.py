@@ -44,10 +44,13 @@ def fields(of: Any) -> tuple[Field, ...]:
 
 def replace(value: Any, **changes: Any) -> Any:
     """A copy of `value` with other values in the fields that are named. Raises TypeError for an unknown one."""
-    names = value.__match_args__
-    if unknown := changes.keys() - set(names):
-        raise TypeError(f"{type(value).__name__} has no field {', '.join(sorted(unknown))}")
-    return type(value)(*[changes[name] if name in changes else getattr(value, name) for name in names])
+    of = type(value)
+    values, places = list(of.__dataclass_read__(value)), of.__dataclass_places__
+    for name, new in changes.items():
+        if name not in places:
+            raise TypeError(f"{of.__name__} has no field {name}")
+        values[places[name]] = new
+    return of(*values)
 
 
 def asdict(value: Any) -> dict[str, Any]:
@@ -71,6 +74,7 @@ def _make(cls: type, frozen: bool) -> type:
     known.update(own)
     kept = {name: item for name, item in cls.__dict__.items() if name not in (*own, "__dict__", "__weakref__")}
     kept.update(__slots__=tuple(own), __match_args__=tuple(known), __dataclass_fields__=known)
+    kept.update(__dataclass_read__=_make_reader(tuple(known)), __dataclass_places__={n: i for i, n in enumerate(known)})
     made: Any = type(cls)(cls.__name__, cls.__bases__, kept)  # slots can only be given to a new class
     made.__init__ = _make_init(made, known)
     made.__repr__, made.__reduce__ = _repr, _reduce
@@ -127,6 +131,13 @@ def _complete(
         wrong += [f"{len(args)} values for {len(names)} fields"] if len(args) > len(names) else []
         raise TypeError(f"{made.__name__}(): {'; '.join(wrong)}")
     return values
+
+
+def _make_reader(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """All these fields of a value, in one step; the machines of a run copy values all the time."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return staticmethod(lambda value: tuple(getattr(value, name) for name in names))
 
 
 def _make_comparison(names: Sequence[str], frozen: bool) -> tuple[Any, Any]:

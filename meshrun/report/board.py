@@ -4,15 +4,21 @@ Called by: report.terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import chain, islice
 
-from meshrun.dataclass import dataclass, field, replace
+from meshrun.dataclass import dataclass, replace
 from meshrun.plan.values import Plan
-from meshrun.report.show import render_ranks
 from meshrun.spec.values import Job
 from meshrun.watch.values import Record
 
 NAMED = 3  # so many missing hosts are named
+SPANS = 100  # of ranks; no line is wider
+
+
+# A set of numbers as the bits of one: taking one of 16,384 ranks out costs 0.2 us, and a frozenset's copy 200 us.
+Bits = int
 
 
 class Phase(Enum):
@@ -35,10 +41,10 @@ class Progress:
     only_node: int | None = None  # by hand, beyond node 0: nothing is heard of other nodes' ranks
     phase: Phase = Phase.CONNECTING
     since: float = 0.0
-    missing: frozenset[int] = field(default=frozenset())  # nodes that have not greeted
+    missing: Bits = 0  # nodes that have not greeted
     world_size: int = 0
-    ranks: frozenset[int] = field(default=frozenset())
-    waiting: frozenset[int] = field(default=frozenset())  # ranks not yet in the script
+    ranks: Bits = 0
+    waiting: Bits = 0  # ranks not yet in the script
     exited: int = 0
     why: str = ""
     attempt: int = 0
@@ -49,7 +55,7 @@ class Progress:
 
 def begin_progress(job: Job, now: float) -> Progress:
     """The state before anything happened."""
-    nodes = frozenset(range(len(job.hosts)))
+    nodes = (1 << len(job.hosts)) - 1
     own = job.by_hand.node_rank if job.by_hand and job.by_hand.node_rank else None
     names = tuple(host.name for host in job.hosts)
     title = "meshrun rehearsal" if job.rehearsal else "meshrun"
@@ -65,12 +71,24 @@ def progress_after(progress: Progress, record: Record, now: float) -> Progress:
 
 def progress_planned(progress: Progress, plan: Plan) -> Progress:
     """The state once it is known which ranks there will be."""
-    ranks = frozenset(w.rank for w in plan.running if progress.only_node in (None, w.node_rank))
-    return replace(progress, world_size=len(ranks), ranks=ranks, waiting=ranks)
+    ranks = _bits(w.rank for w in plan.running if progress.only_node in (None, w.node_rank))
+    return replace(progress, world_size=ranks.bit_count(), ranks=ranks, waiting=ranks)
+
+
+def _bits(numbers: Iterable[int]) -> Bits:
+    found = bytearray()
+    for number in numbers:
+        found.extend(bytes(max(0, number // 8 + 1 - len(found))))
+        found[number // 8] |= 1 << number % 8
+    return int.from_bytes(found, "little")
+
+
+def _without(bits: Bits, number: object) -> Bits:
+    return bits & ~(1 << number) if isinstance(number, int) else bits
 
 
 def _greeted(progress: Progress, record: Record) -> Progress:
-    return replace(progress, missing=progress.missing - {record.fields.get("node")})
+    return replace(progress, missing=_without(progress.missing, record.fields.get("node")))
 
 
 def _starting(progress: Progress, record: Record) -> Progress:
@@ -78,7 +96,7 @@ def _starting(progress: Progress, record: Record) -> Progress:
 
 
 def _arrived(progress: Progress, record: Record) -> Progress:
-    waiting = progress.waiting - {record.fields.get("rank")}
+    waiting = _without(progress.waiting, record.fields.get("rank"))
     return _unless_stopping(replace(progress, waiting=waiting))
 
 
@@ -125,18 +143,31 @@ def render_clock(seconds: float) -> str:
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
+def _spans(bits: Bits) -> Iterator[range]:
+    """The numbers in `bits` as ranges, ascending."""
+    at = 0
+    while bits:
+        zeros = (bits & -bits).bit_length() - 1
+        bits >>= zeros
+        ones = (~bits & (bits + 1)).bit_length() - 1
+        bits >>= ones
+        yield range(at + zeros, at + zeros + ones)
+        at += zeros + ones
+
+
 def _render_connecting(progress: Progress) -> str:
-    total = len(progress.hosts)
-    missing = sorted(progress.missing)
-    names = ", ".join(progress.hosts[node] for node in missing[:NAMED])
-    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    total, missing = len(progress.hosts), progress.missing.bit_count()
+    names = ", ".join(progress.hosts[node] for node in islice(chain.from_iterable(_spans(progress.missing)), NAMED))
+    more = f" and {missing - NAMED} more" if missing > NAMED else ""
     rest = f": waiting for {names}{more}" if missing else ""
-    return f"connecting {total - len(missing)}/{total}{rest}"
+    return f"connecting {total - missing}/{total}{rest}"
 
 
 def _render_waiting(progress: Progress) -> str:
-    there = progress.world_size - len(progress.waiting)
-    return f"started {there}/{progress.world_size}: waiting for ranks {render_ranks(progress.waiting)}"
+    there = progress.world_size - progress.waiting.bit_count()
+    spans = islice(_spans(progress.waiting), SPANS)
+    ranks = ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+    return f"started {there}/{progress.world_size}: waiting for ranks {ranks}"
 
 
 def _render_running(progress: Progress) -> str:

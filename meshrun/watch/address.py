@@ -4,10 +4,14 @@ Called by: watch.planning (seek_address), watch.state (messages and timers)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.watch.ending import add_cause, halt_run
-from meshrun.watch.model import Node, Step
+from meshrun.watch.model import Step
+from meshrun.watch.nodes import Node, Sign
 from meshrun.watch.phases import Phase, Timer, Turn
 from meshrun.watch.running import start_workers
 from meshrun.watch.values import Note, Send
@@ -59,19 +63,23 @@ def on_reached(step: Step, node: int, message: wire.Reached) -> None:
     if step.state.phase is not Phase.ADDRESSING:
         return
     step.set_node(node, reached=message)
-    if all(view.reached is not None for view in step.state.nodes[1:]):
+    if step.state.nodes.count(Sign.REACHED) == len(step.state.nodes) - 1:
         _choose(step)
 
 
 def _choose(step: Step) -> None:
     candidates = list_candidates(step)
     for address in candidates:
-        if all(view.reached and address in view.reached.interfaces for view in step.state.nodes[1:]):
+        if all(view.reached and address in view.reached.interfaces for view in _others(step)):
             if address != candidates[0] and pinned_address(step):
                 step.do(Note("warning", f"not every node reaches {candidates[0]}; using {address} instead"))
             _take_address(step, address)
             return
     _report_unreached(step, candidates)
+
+
+def _others(step: Step) -> Iterator[Node]:
+    return islice(step.state.nodes, 1, None)
 
 
 def on_address_timer(step: Step) -> None:
@@ -80,7 +88,7 @@ def on_address_timer(step: Step) -> None:
 
 
 def _report_unreached(step: Step, candidates: list[str]) -> None:
-    for node, view in enumerate(step.state.nodes[1:], 1):
+    for node, view in enumerate(_others(step), 1):
         text = _describe_unreached(view, candidates)
         if text:
             hint = "name an address that all nodes reach: --master-addr, or addr= on node 0's line; check firewalls"

@@ -10,8 +10,8 @@ from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, EXIT_OK, Cause, CauseKind
 from meshrun.watch import restarts
-from meshrun.watch.blame import find_first
 from meshrun.watch.model import Halt, State, Step
+from meshrun.watch.nodes import Sign
 from meshrun.watch.phases import Link, Phase, Timer, Turn
 from meshrun.watch.recognise import name_early
 from meshrun.watch.values import Close, Failure, Finish, NodeCause, Note, Outcome, RunResult, Send
@@ -67,8 +67,7 @@ def _send_stop(step: Step, grace_s: float, why: str) -> None:
 
 def check_over(step: Step) -> None:
     """If no worker is left on any node: the next attempt if one follows, else let the agents leave."""
-    over = all(node.drained or node.link is Link.GONE for node in step.state.nodes)
-    if not over or step.state.phase not in (*_WORKING, Phase.STOPPING):
+    if not step.state.nodes.all(Sign.DONE) or step.state.phase not in (*_WORKING, Phase.STOPPING):
         return
     if restarts.follows(step.state):
         restarts.go_again(step, judge(step.state))
@@ -109,6 +108,7 @@ def on_stop_timer(step: Step) -> None:
 def add_cause(step: Step, node: int, cause: Cause, noise: str = "") -> None:
     """Put `cause` among the reasons of this run's end."""
     entry = NodeCause(node, step.host(node), cause, noise)
+    step.set_node(node, blamed=True)
     step.set(causes=(*step.state.causes, entry), lost_at=min(step.state.lost_at, step.now))
 
 
@@ -120,7 +120,7 @@ def lose_node(step: Step, node: int, cause: Cause, noise: str = "") -> None:
         _check_gone(step)
         return
     step.record("lost", node=node, host=step.host(node), cause=cause.kind.value, message=cause.message)
-    if not any(known.node == node for known in step.state.causes):  # else it said itself what was wrong
+    if not step.state.nodes[node].blamed:  # else it said itself what was wrong
         add_cause(step, node, cause, noise)
     halt_run(step, f"{step.host(node)} was lost")
     check_over(step)
@@ -140,7 +140,7 @@ def on_signal(step: Step, number: int, where: str = "") -> None:
     reason = STOPPED_BY.get(number, f"signal {number}") + (f" on {where}" if where else "")
     if step.state.phase in _WORKING:
         step.do(Note("info", f"{reason}: stopping the workers (again: kill them at once)"))
-    known = (step.state.failures or step.state.causes) and not restarts.follows(step.state)
+    known = (step.state.first or step.state.causes) and not restarts.follows(step.state)
     halt_run(step, reason, None if known else Halt(Outcome.STOPPED, 128 + number, reason))
 
 
@@ -187,7 +187,8 @@ def _close(step: Step, node: int) -> None:
 def on_bye(step: Step, node: int, message: wire.Bye) -> None:
     """The agent has ended all that it started, except what it names."""
     step.record("bye", node=node, left=list(message.left))
-    step.set(left=(*step.state.left, *((node, text) for text in message.left)))
+    if message.left:
+        step.set(left=(*step.state.left, *((node, text) for text in message.left)))
     if step.state.phase is Phase.LEAVING:
         _close(step, node)
         _check_gone(step)
@@ -214,7 +215,7 @@ def _check_gone(step: Step) -> None:
     result = step.state.result
     if result is None or step.state.phase is not Phase.LEAVING:
         return
-    if all(node.link is Link.GONE for node in step.state.nodes):
+    if step.state.nodes.all(Sign.GONE):
         result = replace(result, left=step.state.left)
         step.turn(Turn.GONE)
         step.set(result=result, timers=())
@@ -230,7 +231,7 @@ def judge(state: State) -> RunResult:
     halt = state.halt
     if halt is not None:
         return _result(state, halt.outcome, halt.exit_code, reason=halt.reason)
-    first = find_first(state.failures)
+    first = state.first
     if first is not None and _outranks_causes(first, state):
         first = name_early(first, _ended_well(state))
         return _result(state, Outcome.FAILED, first.exit_code, first, restarts.explain_end(state))

@@ -12,7 +12,8 @@ from meshrun.plan.orders import make_brief
 from meshrun.plan.placement import known_slots
 from meshrun.spec.values import Job
 from meshrun.watch.ending import add_cause, halt_run
-from meshrun.watch.model import BEAT_S, Halt, Node, Step, name_some
+from meshrun.watch.model import BEAT_S, Halt, Step, name_some
+from meshrun.watch.nodes import Node, Sign
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.planning import make_run_plan, settle
 from meshrun.watch.values import Close, Note, Open, Outcome, Planned, Send
@@ -164,20 +165,21 @@ def on_facts(step: Step, node: int, facts: wire.Facts) -> None:
 
 def _consider(step: Step) -> None:
     if step.has_timer(Timer.REPORT):
-        if all(view.answered for view in step.state.nodes):
+        if step.state.nodes.all(Sign.ANSWERED):
             report(step)
-    elif all(view.link is Link.GREETED for view in step.state.nodes):
+    elif step.state.nodes.all(Sign.GREETED):
         settle(step)
 
 
 def report(step: Step) -> None:
     """End the run with one cause for every node that cannot take part."""
     facts = {rank: view.facts for rank, view in enumerate(step.state.nodes) if view.facts is not None}
-    unfit = check_facts(step.state.job, facts)
+    unfit: dict[int, list[Cause]] = {}
+    for rank, finding in check_facts(step.state.job, facts):
+        unfit.setdefault(rank, []).append(finding)
     for rank, view in enumerate(step.state.nodes):
         cause = view.cause or _missing_cause(step, rank, view)
-        wrong = [cause] if cause else [finding for node, finding in unfit if node == rank]
-        for one in wrong:
+        for one in [cause] if cause else unfit.get(rank, []):
             add_cause(step, rank, one, view.noise)
     names = dict.fromkeys(entry.host for entry in step.state.causes)
     halt_run(step, f"{name_some(list(names))} cannot take part")

@@ -8,7 +8,8 @@ from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.watch import greeting
 from meshrun.watch.ending import add_cause, halt_run, lose_node
-from meshrun.watch.model import Node, Step
+from meshrun.watch.model import Step
+from meshrun.watch.nodes import Node
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.values import Note
 

@@ -4,45 +4,20 @@ Called by: the stages (greeting, planning, address, running, ending) and watch.s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from math import inf
 from typing import Any
 
 from meshrun.dataclass import dataclass, replace
-from meshrun.errors import Cause
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Job
 from meshrun.watch.collectives import Disagreement
+from meshrun.watch.nodes import Node, Nodes
 from meshrun.watch.phases import LINKS, PHASE_TIMERS, TURNS, Link, Phase, Timer, Turn
 from meshrun.watch.values import Action, Failure, NodeCause, Outcome, Record, RunResult, Send
-from meshrun.wire import Facts, Reached
 
 BEAT_S = 2.0
 FLOW_STEP_S = 0.5  # how exactly the time of the last output is kept: most outputs change no state at all
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What the launcher knows of one node. Times are on the launcher's clock, seconds."""
-
-    link: Link = Link.OPENING
-    answered: bool = False  # it greeted, or an attempt to reach it failed
-    final: bool = False  # `cause` cannot heal
-    cause: Cause | None = None
-    noise: str = ""
-    tries: int = 0  # attempts that failed
-    deaths: int = 0  # agents that ended before they greeted
-    facts: Facts | None = None
-    reached: Reached | None = None
-    heard: float = -inf  # when the last message other than output came
-    flow: float = -inf  # when output came, to FLOW_STEP_S
-    ranks: Sequence[int] = range(0)
-    alive: frozenset[int] = frozenset()  # ranks whose end has not been told
-    unready: frozenset[int] = frozenset()
-    failed: frozenset[int] = frozenset()
-    stopped: frozenset[int] = frozenset()  # ended because of our Stop
-    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +38,18 @@ class Purpose(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
-    """Stacks that are being gathered: at most one at a time, whoever else wants some joins it."""
-
-    purposes: frozenset[Purpose] = frozenset()
-    waiting: frozenset[int] = frozenset()
-    got: tuple[tuple[int, str], ...] = ()
-    calls: tuple[tuple[int, dict[str, Any]], ...] = ()  # what torch's recorders told with them
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     """All that the launcher knows of a run. A new one for every event that changes something."""
 
     job: Job
-    nodes: tuple[Node, ...]
+    nodes: Nodes
     phase: Phase = Phase.CONNECTING
     timers: tuple[tuple[Timer, float], ...] = ()
     began: float = -inf
     attempt: int = 0  # rises with every restart; messages of other attempts are old news
     plan: Plan | None = None
     address: str = ""
-    failures: tuple[Failure, ...] = ()
+    first: Failure | None = None  # the earliest so far, of this attempt
     causes: tuple[NodeCause, ...] = ()
     lost_at: float = inf  # when the first of `causes` was seen
     stop_at: float = inf  # when Stop was sent
@@ -93,7 +58,7 @@ class State:
     warned: bool = False  # the time of --signal-workers has come
     halt: Halt | None = None
     signals: int = 0
-    inquiry: Inquiry | None = None
+    purposes: frozenset[Purpose] = frozenset()  # of the stacks that are being gathered (in `Node`), once for all
     stacks: tuple[tuple[int, str], ...] = ()  # of a run that ends because nothing moved
     disagreements: tuple[Disagreement, ...] = ()  # about collectives, then
     left: tuple[tuple[int, str], ...] = ()
@@ -132,7 +97,7 @@ class Step:
         new = replace(old, **changes)
         if new.link is not old.link and new.link not in LINKS[old.link].values():
             raise AssertionError(f"a node went from {old.link} to {new.link}")
-        self.set(nodes=(*nodes[:node], new, *nodes[node + 1 :]))
+        self.set(nodes=nodes.put(node, new))
         return new
 
     def turn(self, turn: Turn) -> None:

@@ -20,6 +20,7 @@ from meshrun.spec.values import Host, Job
 from meshrun.watch.address import seek_address
 from meshrun.watch.ending import add_cause, halt_run
 from meshrun.watch.model import Halt, Step
+from meshrun.watch.nodes import Nodes
 from meshrun.watch.phases import Turn
 from meshrun.watch.values import Note, Outcome, Planned, Send
 
@@ -86,8 +87,10 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
     step.turn(Turn.GREETED)
     _take_plan(step, plan)
     _tell_notes(step, facts)
+    # By hand the other nodes report for themselves, so they get the whole plan.
+    whole = describe_plan(plan) if job.by_hand else {}
     for node, fact in enumerate(facts):
-        step.do(Send(node, _make_order(job, plan, node, fact)))
+        step.do(Send(node, replace(make_assign(job, plan, node, fact), plan=whole if node else {})))
         if remark := check_shares(job, fact):
             step.do(Note("warning", f"{step.host(node)}: {remark}"))
     seek_address(step)
@@ -104,12 +107,6 @@ def _tell_notes(step: Step, facts: Sequence[wire.Facts]) -> None:
         step.do(Note("warning", f"{hosts[0]}{more}: {text}"))
 
 
-def _make_order(job: Job, plan: Plan, node: int, facts: wire.Facts) -> wire.Assign:
-    # By hand the other nodes report for themselves, so they get the whole plan.
-    order = make_assign(job, plan, node, facts)
-    return replace(order, plan=describe_plan(plan)) if job.by_hand and node else order
-
-
 def _take_plan(step: Step, plan: Plan) -> None:
     # Planned was said before if the slots were known; again if the nodes gave other device names, or shares.
     if plan != step.state.plan:
@@ -118,7 +115,7 @@ def _take_plan(step: Step, plan: Plan) -> None:
         replace(view, ranks=own, alive=frozenset(own), unready=frozenset(own))
         for view, own in zip(step.state.nodes, plan.shares, strict=True)
     ]
-    step.set(plan=plan, nodes=tuple(nodes))
+    step.set(plan=plan, nodes=Nodes(nodes))
     for text in advise(plan):
         step.do(Note("warning", text))
     step.record("planned", world_size=plan.world_size, fingerprint=plan.fingerprint)

@@ -9,8 +9,8 @@ from math import inf
 
 from meshrun import wire
 from meshrun.dataclass import replace
-from meshrun.watch.blame import find_first
 from meshrun.watch.model import State, Step
+from meshrun.watch.nodes import Node
 from meshrun.watch.phases import Timer, Turn
 from meshrun.watch.values import Again, Failure, RunResult, Send
 from meshrun.watch.verdict import describe_result
@@ -25,7 +25,7 @@ LOOP = 5
 
 def follows(state: State) -> bool:
     """Whether another attempt follows what has happened in this one so far."""
-    return bool(state.failures) and not state.causes and state.halt is None and not find_bar(state)
+    return bool(state.first) and not state.causes and state.halt is None and not find_bar(state)
 
 
 def find_bar(state: State) -> str:
@@ -51,7 +51,7 @@ def count_lived_s(state: State, first: Failure) -> float:
 
 
 def _is_loop(state: State) -> bool:
-    first = find_first(state.failures)
+    first = state.first
     if first is None or count_lived_s(state, first) >= SHORT_S:
         return False
     last = state.past[len(state.past) - (LOOP - 1) :]
@@ -107,19 +107,30 @@ def _tell_nodes(step: Step, message: wire.Restart) -> None:
 
 def _forget(step: Step) -> None:
     """All that was known of the attempt's workers; what is known of the nodes stays."""
-    none: frozenset[int] = frozenset()
-    nodes = tuple(
-        replace(
-            node,
-            alive=frozenset(node.ranks),
-            unready=frozenset(node.ranks),
-            failed=none,
-            stopped=none,
-            drained=False,
-        )
-        for node in step.state.nodes
+    step.set(
+        nodes=step.state.nodes.map(_forget_workers),
+        first=None,
+        stop_at=inf,
+        ready_at=inf,
+        purposes=frozenset(),
+        stacks=(),
+        disagreements=(),
     )
-    step.set(nodes=nodes, failures=(), stop_at=inf, ready_at=inf, inquiry=None, stacks=(), disagreements=())
+
+
+def _forget_workers(node: Node) -> Node:
+    none: frozenset[int] = frozenset()
+    return replace(
+        node,
+        alive=frozenset(node.ranks),
+        unready=frozenset(node.ranks),
+        failed=none,
+        stopped=none,
+        drained=False,
+        asked=none,
+        stacks=(),
+        calls=(),
+    )
 
 
 def shorten(result: RunResult) -> RunResult:

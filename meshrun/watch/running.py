@@ -7,9 +7,10 @@ from __future__ import annotations
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.spec.signals import signal_name
-from meshrun.watch.blame import describe_failure, make_exit_failure, make_raised_failure
+from meshrun.watch.blame import describe_failure, find_first, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run
 from meshrun.watch.model import State, Step, name_worker
+from meshrun.watch.nodes import Sign
 from meshrun.watch.phases import Phase, Timer, Turn
 from meshrun.watch.recognise import explain
 from meshrun.watch.stall import note_progress
@@ -47,7 +48,7 @@ def on_ready(step: Step, node: int, message: wire.Ready) -> None:
 def _mark_ready(step: Step, node: int, rank: int) -> None:
     left = step.state.nodes[node].unready - {rank}
     step.set_node(node, unready=left)
-    if step.state.phase is Phase.STARTING and not left and not any(view.unready for view in step.state.nodes):
+    if step.state.phase is Phase.STARTING and not step.state.nodes.count(Sign.UNREADY):
         step.turn(Turn.READY)
         step.set(ready_at=step.now)
         note_progress(step)
@@ -58,7 +59,7 @@ def _mark_ready(step: Step, node: int, rank: int) -> None:
 
 def _watch_cause(step: Step) -> None:
     # A turn drops the phase's timers; a broken connection that was seen before it still waits for its cause.
-    if step.state.failures:
+    if step.state.first:
         step.set_timer(Timer.CAUSE, step.now + CAUSE_WAIT_S)
 
 
@@ -92,10 +93,10 @@ def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
     state = step.state
     failure = explain(failure, said, step.host(node), _name_python(state, node))
     failure = replace(failure, device=_name_device(state, node))
-    if failure.when > state.stop_at and failure.exception is not None and state.failures:
+    if failure.when > state.stop_at and failure.exception is not None and state.first:
         # Raised after our Stop went out (a SIGTERM handler that raises): a consequence, never the cause.
         failure = replace(failure, follower=True)
-    step.set(failures=(*state.failures, failure))
+    step.set(first=find_first([failure, state.first] if state.first else [failure]))
     step.set_node(node, failed=state.nodes[node].failed | {failure.rank})
     if state.phase not in (Phase.STARTING, Phase.RUNNING):
         return
@@ -127,7 +128,8 @@ def _stop_for(step: Step, failure: Failure) -> None:
 
 def on_cause_timer(step: Step) -> None:
     """No cause showed up behind the broken connection: it is the failure that stops the run."""
-    _stop_for(step, step.state.failures[0])
+    if step.state.first:
+        _stop_for(step, step.state.first)
 
 
 # ---- the signal before the time limit --------------------------------------------------------------------------------

@@ -4,19 +4,23 @@ Called by: watch.running, watch.state (messages and timers)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, EXIT_TIME_LIMIT
 from meshrun.watch.collectives import Disagreement, describe_disagreement, find_disagreements
 from meshrun.watch.ending import halt_run
-from meshrun.watch.model import Halt, Inquiry, Purpose, Step, name_some, name_worker
+from meshrun.watch.model import Halt, Purpose, Step, name_some, name_worker
+from meshrun.watch.nodes import Node, Sign
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.values import Answer, Note, Outcome, Send
 
 DUMP_S = 2.0
 STACK_LIMIT = 64 * 1024  # of one rank
+Stacks = tuple[tuple[int, str], ...]
+Calls = tuple[int, dict[str, Any]]
 NO_ANSWER = "(its node did not answer in time)"
 _WITH_WORKERS = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
@@ -74,54 +78,54 @@ def _hang_reason(step: Step) -> str:
 
 
 def _gather(step: Step, purpose: Purpose, ranks: Collection[int]) -> None:
-    inquiry = step.state.inquiry or Inquiry()
-    asked = inquiry.waiting | {rank for rank, _ in inquiry.got}
-    fresh = set[int]()
     for node, view in enumerate(step.state.nodes):
-        mine = view.alive.intersection(ranks) - asked
+        mine = view.alive.intersection(ranks) - view.asked - {rank for rank, _ in view.stacks}
         if mine and view.link is Link.GREETED:
             step.do(Send(node, wire.Dump(tuple(sorted(mine)))))
-            fresh |= mine
-    step.set(inquiry=replace(inquiry, purposes=inquiry.purposes | {purpose}, waiting=inquiry.waiting | fresh))
+            step.set_node(node, asked=view.asked | mine)
+    step.set(purposes=step.state.purposes | {purpose})
     step.set_timer(Timer.DUMP, step.now + DUMP_S)
 
 
-def on_stacks(step: Step, message: wire.Stacks) -> None:
+def on_stacks(step: Step, node: int, message: wire.Stacks) -> None:
     """One rank's Python stacks."""
-    inquiry = step.state.inquiry
-    if inquiry is None or message.rank not in inquiry.waiting:
+    view = step.state.nodes[node]
+    if message.rank not in view.asked:
         return
-    got = (*inquiry.got, (message.rank, message.text[-STACK_LIMIT:]))
-    calls = (*inquiry.calls, (message.rank, message.calls)) if message.calls else inquiry.calls
-    inquiry = replace(inquiry, waiting=inquiry.waiting - {message.rank}, got=got, calls=calls)
-    step.set(inquiry=inquiry)
-    if not inquiry.waiting:
+    stacks = (*view.stacks, (message.rank, message.text[-STACK_LIMIT:]))
+    calls = (*view.calls, (message.rank, message.calls)) if message.calls else view.calls
+    step.set_node(node, asked=view.asked - {message.rank}, stacks=stacks, calls=calls)
+    if not step.state.nodes.count(Sign.ASKED):
         on_dump_timer(step)
 
 
 def on_dump_timer(step: Step) -> None:
     """The stacks are here, or do not come: whoever wanted them goes on, unless that has been overtaken."""
-    inquiry = step.state.inquiry
+    purposes, nodes = step.state.purposes, step.state.nodes
     step.drop_timer(Timer.DUMP)
-    step.set(inquiry=None)
-    if inquiry is None:
-        return
-    inquiry = replace(inquiry, got=(*inquiry.got, *((rank, NO_ANSWER) for rank in sorted(inquiry.waiting))))
-    found = find_disagreements(inquiry.calls, step.state.plan)
-    if Purpose.ASK in inquiry.purposes:
-        step.do(Answer(step.state.plan, inquiry.got, "" if inquiry.got else "no rank can be asked", found))
-    if Purpose.START in inquiry.purposes and step.state.phase is Phase.STARTING:
-        _keep(step, inquiry, found)
+    step.set(purposes=frozenset(), nodes=nodes.map(_forget_stacks) if purposes else nodes)
+    came = [item for view in nodes for item in view.stacks]
+    stacks = (*came, *((rank, NO_ANSWER) for view in nodes for rank in sorted(view.asked)))
+    calls = [item for view in nodes for item in view.calls]
+    found = find_disagreements(calls, step.state.plan)
+    if Purpose.ASK in purposes:
+        step.do(Answer(step.state.plan, stacks, "" if stacks else "no rank can be asked", found))
+    if Purpose.START in purposes and step.state.phase is Phase.STARTING:
+        _keep(step, stacks, calls, found)
         _end(step, Outcome.LOST, EXIT_CLUSTER, _start_reason(step))
-    elif Purpose.HANG in inquiry.purposes and step.state.phase is Phase.RUNNING:
-        _keep(step, inquiry, found)
+    elif Purpose.HANG in purposes and step.state.phase is Phase.RUNNING:
+        _keep(step, stacks, calls, found)
         _end(step, Outcome.STOPPED, EXIT_TIME_LIMIT, _hang_reason(step))
 
 
-def _keep(step: Step, inquiry: Inquiry, found: tuple[Disagreement, ...]) -> None:
-    step.set(stacks=inquiry.got, disagreements=found)
-    for rank, calls in inquiry.calls:
-        step.record("collectives", rank=rank, groups=calls.get("groups"))
+def _forget_stacks(node: Node) -> Node:
+    return replace(node, asked=frozenset(), stacks=(), calls=()) if node.asked or node.stacks else node
+
+
+def _keep(step: Step, stacks: Stacks, calls: Iterable[Calls], found: tuple[Disagreement, ...]) -> None:
+    step.set(stacks=stacks, disagreements=found)
+    for rank, told in calls:
+        step.record("collectives", rank=rank, groups=told.get("groups"))
     for one in found:
         step.record("disagreement", about=describe_disagreement(one))
 

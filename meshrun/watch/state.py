@@ -12,7 +12,8 @@ from meshrun.errors import EXIT_PIPE, EXIT_TIME_LIMIT
 from meshrun.launch.channel import Closed, Opened, Received, Remark, Unreachable
 from meshrun.spec.values import Job
 from meshrun.watch import address, ending, greeting, lost, running, stall
-from meshrun.watch.model import BEAT_S, FLOW_STEP_S, Halt, Node, State, Step
+from meshrun.watch.model import BEAT_S, FLOW_STEP_S, Halt, State, Step
+from meshrun.watch.nodes import Node, Nodes
 from meshrun.watch.phases import Link, Phase, Timer
 from meshrun.watch.values import (
     Action,
@@ -34,7 +35,7 @@ Transition = tuple[State, tuple[Action, ...]]
 
 def begin(job: Job) -> State:
     """The state before the first event, which must be `Began`."""
-    return State(job=job, nodes=(Node(),) * len(job.hosts))
+    return State(job=job, nodes=Nodes((Node(),) * len(job.hosts)))
 
 
 def advance(state: State, event: Event, now: float) -> Transition:
@@ -170,7 +171,7 @@ _MESSAGES: dict[type[Any], Callable[[Step, int, Any], None]] = {
     wire.Ready: running.on_ready,
     wire.Raised: running.on_raised,
     wire.Exited: running.on_exited,
-    wire.Stacks: lambda step, _node, message: stall.on_stacks(step, message),
+    wire.Stacks: stall.on_stacks,
     wire.Progress: stall.on_progress,
     wire.Drained: _on_drained,
     wire.Trouble: lost.on_trouble,

@@ -97,7 +97,7 @@ def test_nothing_of_the_attempt_before_counts_in_the_next():
     resume(run, 2.0)
     stale = (raised(0), exited(1, exit_code=9), wire.Drained(0), wire.Ready(0, 0, 0.0), wire.StoreOpened(0, "x", 1))
     assert words(run.at(3.0, *said(0, *stale)), records=True) == []
-    assert run.phase == "running" and not run.state.failures
+    assert run.phase == "running" and not run.state.first
     run.at(4.0, Received(1, raised(2, attempt=1)))
     run.end(4.0, **STOPPED)
     assert run.state.past[1].followed == (0, 1, 3)
