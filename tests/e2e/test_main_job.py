@@ -148,7 +148,7 @@ def test_ranks_that_never_reach_the_mesh_are_named_with_their_stacks(cluster: Cl
     )
     (tmp_path / "script.py").write_text("print('never here')")
     hosts = "n0 slots=1\nn1 slots=1 env.STUCK=1\n"
-    argv = [*on(cluster, tmp_path, hostfile=hosts), "--mesh", "dp=2", "--preload", "stuck", "--start-timeout", "8"]
+    argv = [*on(cluster, tmp_path, hostfile=hosts), "--mesh", "dp=2", "--preload", "stuck", "--start-timeout", "12"]
     ended = run(tmp_path, *argv, "script.py")
     assert ended.code == 125, ended
     for words in ("--start-timeout", "dp=0", "dp=1", "wait_for_driver", "init_process_group"):

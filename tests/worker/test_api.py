@@ -46,7 +46,9 @@ def test_plain_python_is_a_world_of_one() -> None:
 @pytest.mark.torch
 def test_under_torchrun() -> None:
     pytest.importorskip("meshrun.spec.mesh")
-    text = "import meshrun\nm = meshrun.init('dp=1,tp=auto')\nprint(m.mesh_dim_names, meshrun.coords())\n"
+    # In one write: torchrun mixes the pieces of what ranks print at the same time.
+    text = "import os, meshrun\nm = meshrun.init('dp=1,tp=auto')\n"
+    text += "os.write(1, f'{m.mesh_dim_names} {meshrun.coords()}\\n'.encode())\n"
     script = Path(os.environ.get("TMPDIR", "/tmp")) / f"meshrun-torchrun-{os.getpid()}.py"
     script.write_text(text)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
