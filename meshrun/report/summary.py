@@ -240,7 +240,7 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
             f"meshrun: the run {'was stopped' if result.outcome is Outcome.STOPPED else 'failed'}: {result.reason}"
         )
     if result.causes:
-        lines += [*([] if lines else [_render_headline(result.causes, plan)]), *_render_causes(result.causes)]
+        lines += [*([] if lines else [_render_headline(result, plan)]), *_render_causes(result.causes)]
     if result.first:
         lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
         lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
@@ -248,15 +248,13 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
     return lines + render_groups(result.stacks, plan, render_disagreements(result.disagreements, plan))
 
 
-def _render_headline(causes: Sequence[NodeCause], plan: Plan | None) -> str:
-    count = len({item.node for item in causes})
-    kinds = {item.cause.kind for item in causes}
+def _render_headline(result: RunResult, plan: Plan | None) -> str:
+    count = len({item.node for item in result.causes})
+    lost = {item.cause.kind for item in result.causes} == {CauseKind.LOST}
     hosts = f"{count} of {len(plan.nodes)} hosts" if plan else f"{count} host{'s' if count > 1 else ''}"
-    if kinds == {CauseKind.LOST}:
-        return f"meshrun: the run was stopped: {hosts} lost"
-    if kinds & {CauseKind.LOST, CauseKind.AGENT, CauseKind.STORE}:
-        return f"meshrun: the run failed: a problem on {hosts}"
-    return f"meshrun: the run did not start: {hosts} cannot take part"
+    if not result.started:
+        return f"meshrun: the run did not start: {hosts} {'lost' if lost else 'cannot take part'}"
+    return f"meshrun: the run was stopped: {hosts} lost" if lost else f"meshrun: the run failed: a problem on {hosts}"
 
 
 def _render_causes(causes: Sequence[NodeCause]) -> list[str]:

@@ -262,6 +262,7 @@ def _result(
         reason=reason,
         stacks=state.stacks,
         disagreements=state.disagreements,
+        started=state.started,
         lived_s=restarts.count_lived_s(state, first) if first else 0.0,
         earlier=state.past,
     )

@@ -53,6 +53,7 @@ class State:
     causes: tuple[NodeCause, ...] = ()
     lost_at: float = inf  # when the first of `causes` was seen
     stop_at: float = inf  # when Stop was sent
+    started: bool = False  # workers were told to
     ready_at: float = inf  # when every worker was in its script
     past: tuple[RunResult, ...] = ()  # the attempts before this one, shortened
     warned: bool = False  # the time of --signal-workers has come

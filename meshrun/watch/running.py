@@ -24,6 +24,7 @@ def start_workers(step: Step, port: int) -> None:
     step.turn(Turn.STORED)
     attempt = step.state.attempt
     step.record("start", attempt=attempt, address=step.state.address, port=port)
+    step.set(started=True)
     step.send_all(wire.Start(attempt, step.state.address, port))
     step.set_timer(Timer.START, step.now + step.state.job.start_timeout_s)
 

@@ -191,6 +191,7 @@ class RunResult:
     disagreements: tuple[Disagreement, ...] = ()  # about collectives, of a run that ended because nothing moved
     left: tuple[tuple[int, str], ...] = ()  # processes that could not be ended, by node
     lived_s: float = 0.0  # from all workers in their script to the first failure
+    started: bool = True  # workers were told to start, in this attempt or an earlier one
     earlier: tuple[RunResult, ...] = ()  # the attempts before this one, without tracebacks; none has `earlier` itself
 
 

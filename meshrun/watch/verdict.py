@@ -33,6 +33,7 @@ def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
         "collectives": [describe_disagreement(one) for one in result.disagreements[:COUNT_LIMIT]],
         "left": [[node, text] for node, text in result.left],
         "lived_s": result.lived_s,
+        "started": result.started,
     }
 
 
@@ -81,6 +82,7 @@ def read_result(plain: dict[str, Any]) -> RunResult:
             disagreements=tuple(map(read_disagreement, plain["collectives"])),
             left=tuple((int(node), str(text)) for node, text in plain["left"]),
             lived_s=float(plain["lived_s"]),
+            started=bool(plain["started"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"the run's result from node 0 cannot be read: {error}") from None
