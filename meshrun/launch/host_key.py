@@ -38,7 +38,7 @@ def find_entries(target: Target) -> tuple[Entry, ...]:
     Raises InputError for a file that cannot be read."""
     bare = not target.aliased and target.port != 22
     names = (target.key_name, target.hostname) if bare else (target.key_name,)
-    return select_entries(read_known_hosts(target.known_hosts), names)
+    return tuple(entry for known in read_known_hosts(target.known_hosts) for entry in select_entries(known, names))
 
 
 def judge_host(target: Target, entries: Sequence[Entry], proof: Proof, verify: Verify, now_s: float) -> str:

@@ -8,10 +8,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from meshrun.dataclass import dataclass
+from meshrun.dataclass import dataclass, field
 from meshrun.launch.ssh_words import match_host
 
 
@@ -68,16 +68,40 @@ def _is_hash_of(text: str, name: str) -> bool:
     try:
         _, _, salt, digest = text.split("|")
         expected = base64.b64decode(digest)
-        actual = hmac.new(base64.b64decode(salt), name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest()
+        actual = hmac.digest(base64.b64decode(salt), name.encode("utf-8", "surrogateescape"), "sha1")
     except (ValueError, binascii.Error):
         return False
     return hmac.compare_digest(actual, expected)
 
 
-def select_entries(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The entries of one file, and where a name is in it: a cluster's file has a line a host, and all are looked up."""
+
+    entries: tuple[Entry, ...] = ()
+    places: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # name, in lower case → entries that spell it
+    others: tuple[int, ...] = ()  # entries of patterns and of hashed names
+
+
+def index_entries(entries: Sequence[Entry]) -> Known:
+    """The entries of a file, ready to be looked up."""
+    places: dict[str, tuple[int, ...]] = {}
+    others = []
+    for at, entry in enumerate(entries):
+        if any(sign in entry.names for sign in "*?!|"):
+            others.append(at)
+            continue
+        for name in entry.names.lower().split(","):
+            places[name] = (*places.get(name, ()), at)
+    return Known(tuple(entries), places, tuple(others))
+
+
+def select_entries(known: Known, names: Sequence[str]) -> tuple[Entry, ...]:
     """The entries about a host. `names`: the name to look up, then (a port that is not 22) the bare name, which ssh
     accepts as a match but never takes as a contradiction (sshconnect.c, "without port identifier")."""
-    return tuple(entry for entry in entries if any(is_about(entry, name) for name in names))
+    found = {at for name in names for at in known.places.get(name.lower(), ())}
+    found |= {at for at in known.others if any(is_about(known.entries[at], name) for name in names)}
+    return tuple(known.entries[at] for at in sorted(found))
 
 
 def judge_key(entries: Sequence[Entry], name: str, key_type: str, key: bytes) -> tuple[Verdict, tuple[Entry, ...]]:

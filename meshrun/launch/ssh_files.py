@@ -12,7 +12,7 @@ from functools import lru_cache
 from meshrun.dataclass import replace
 from meshrun.errors import InputError, Problem
 from meshrun.launch.boot import COMMAND
-from meshrun.launch.known_hosts import Entry, hash_name, is_about, make_line, parse_known_hosts
+from meshrun.launch.known_hosts import Known, hash_name, index_entries, is_about, make_line, parse_known_hosts
 from meshrun.launch.ssh_cert import read_public_line
 from meshrun.launch.ssh_config import Line, Source, parse_lines, resolve
 from meshrun.launch.ssh_jump import Asked, split_jump
@@ -100,9 +100,9 @@ def _expand_home(pattern: str) -> str:
     )
 
 
-def read_known_hosts(paths: tuple[str, ...]) -> tuple[Entry, ...]:
-    """All entries of these files, in order; missing files are empty."""
-    return tuple(entry for path in paths for entry in _read_entries(path, _stamp(path)))
+def read_known_hosts(paths: tuple[str, ...]) -> tuple[Known, ...]:
+    """The entries of each of these files, in order; missing files are empty."""
+    return tuple(_read_entries(path, _stamp(path)) for path in paths)
 
 
 def _decode(data: bytes) -> str:
@@ -119,12 +119,12 @@ def _stamp(path: str) -> _Stamp:
 
 
 @lru_cache(maxsize=64)
-def _read_entries(path: str, stamp: _Stamp) -> tuple[Entry, ...]:
+def _read_entries(path: str, stamp: _Stamp) -> Known:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return parse_known_hosts(file.read(), path)
+            return index_entries(parse_known_hosts(file.read(), path))
     except FileNotFoundError:
-        return ()
+        return Known()
     except OSError as error:
         raise InputError(Problem(f"cannot read {path}: {error.strerror}")) from None
 

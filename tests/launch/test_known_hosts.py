@@ -13,6 +13,8 @@ import pytest
 from meshrun.launch.known_hosts import (
     Verdict,
     find_types,
+    index_entries,
+    is_about,
     judge_key,
     make_fingerprint,
     parse_known_hosts,
@@ -29,7 +31,7 @@ def _judge(
     text: str, name: str = "h", bare: str = "", key_type: str = "t", key: bytes = _KEY
 ) -> tuple[Verdict, list[int]]:
     names = (name, bare) if bare else (name,)
-    verdict, found = judge_key(select_entries(parse_known_hosts(text, "f"), names), name, "t", _KEY)
+    verdict, found = judge_key(select_entries(index_entries(parse_known_hosts(text, "f")), names), name, "t", _KEY)
     return verdict, [entry.line for entry in found]
 
 
@@ -75,7 +77,7 @@ def test_as_ssh_keygen_hashes_and_prints(tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     assert "|1|" in file.read_text()
     for name, lines in (("h", [1]), ("[h]:7", [2]), ("g", [])):
-        assert [entry.line for entry in select_entries(read_known_hosts((str(file),)), (name,))] == lines
+        assert [entry.line for entry in select_entries(read_known_hosts((str(file),))[0], (name,))] == lines
     shown = subprocess.run(
         ["ssh-keygen", "-lf", str(tmp_path / "k")], check=True, capture_output=True, text=True
     ).stdout
@@ -90,4 +92,14 @@ def test_a_new_key_is_a_whole_line_of_its_own(tmp_path: Path) -> None:
     add_known_host(str(file), "g", "t", _OTHER)
     assert file.read_text() == f"h t {_A}\ng t {_B}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [entry.names for entry in read_known_hosts((str(file), str(tmp_path / "nope")))] == ["h", "g"]
+    assert [
+        entry.names for known in read_known_hosts((str(file), str(tmp_path / "nope"))) for entry in known.entries
+    ] == ["h", "g"]
+
+
+def test_an_index_finds_what_a_look_at_every_line_finds() -> None:
+    lines = ["h,H2 t", "h* t", "!h,* u", "[h]:7 t", "@revoked h t", "|1|x|y t", "h3,h t", "* t"]
+    entries = parse_known_hosts("\n".join(f"{line} {_A}" for line in lines), "f")
+    for names in (("h",), ("[h]:7", "h"), ("H",), ("h2",), ("other",), ("h3", "H2")):
+        every = tuple(entry for entry in entries if any(is_about(entry, name) for name in names))
+        assert select_entries(index_entries(entries), names) == every and every
