@@ -1,43 +1,103 @@
-"""Owns: `python -m bench [PART...]`: runs the parts, prints one table of medians and ratios.
+"""Owns: `python -m bench [PART...]`: runs the parts, prints the table, keeps the result; compares two results.
 Must not: measure; the parts do.
 Called by: `make bench`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
 
-from bench.measure import Row
+from bench import peers, picture
+from bench.machine import describe_machine, find_commit, render_machine
+from bench.measure import ROOT, Asked
 from bench.parts import PARTS
+from bench.result import Curve, Row, compare, describe, is_met, read_rows, render_curve, render_table
+from bench.targets import TARGETS
 
-_HEAD = ("what", "meshrun", "other", "ratio", "target", "")
+VERSION = 1
 
 
 def main() -> int:
     """Run the named parts (default: all); 1 if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="meshrun beside what it replaces, in one run")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--times", type=int, default=5, help="runs of each, interleaved; the median counts (5)")
+    parser = _make_parser()
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
-    rows: list[Row] = []
-    for name in asked.parts or PARTS:
-        print(f"bench: {name}", file=sys.stderr, flush=True)
-        rows += PARTS[name](asked.times)
-    print(render(rows))
-    return 0 if all(row.met for row in rows) else 1
+    if asked.compare:
+        print(_compare(*asked.compare))
+        return 0
+    if asked.install:
+        peers.install()
+    found = peers.Peers(asked.peers)
+    commit, machine = find_commit(), describe_machine(found)
+    caption = render_machine(machine, commit)
+    print(caption, flush=True)
+    rows, curves = _measure(asked.parts or list(PARTS), Asked(asked.times, found, asked.most))
+    print(render_table(rows, TARGETS), *map(render_curve, curves), sep="\n")
+    kept = {"version": VERSION, "date": date.today().isoformat(), "commit": commit, "times": asked.times}
+    kept |= {"machine": machine, **describe(rows, curves)}
+    for path in _keep(asked.results, kept, picture.render(rows, curves, caption)):
+        print(f"bench: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}", file=sys.stderr)
+    return 1 if any(is_met(row, TARGETS.get(row.what, ())) is False for row in rows) else 0
 
 
-def render(rows: Iterable[Row]) -> str:
-    """The table, columns aligned."""
-    cells = [_HEAD, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+def _make_parser() -> argparse.ArgumentParser:
+    epilog = "\n".join(f"  {name:<10} {(part.__doc__ or '').splitlines()[0]}" for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="meshrun beside what it replaces, in one run: medians, ranges, ratios, targets.",
+        epilog=f"parts:\n{epilog}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure (all)")
+    parser.add_argument("--times", type=int, default=5, help="samples of each, taken in turns; the median counts (5)")
+    parser.add_argument(
+        "--most", type=int, default=16, help="the most local ranks and hosts, a sixteenth of part scale's (16)"
+    )
+    parser.add_argument(
+        "--install", action="store_true", help="install missing peers (bench/.peers; as root apt packages)"
+    )
+    parser.add_argument(
+        "--peers", type=Path, default=peers.OWN, help="the environment that has accelerate and deepspeed"
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results", help="where results are kept")
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two kept results, side by side")
+    return parser
+
+
+def _measure(names: list[str], asked: Asked) -> tuple[list[Row], list[Curve]]:
+    rows: list[Row] = []
+    curves: list[Curve] = []
+    for name in names:
+        print(f"bench: {name}", file=sys.stderr, flush=True)
+        found = PARTS[name](asked)
+        rows += found.rows
+        curves += found.curves
+    return rows, curves
+
+
+def _keep(results: Path, kept: dict[str, Any], drawn: str) -> list[Path]:
+    """`<date>-<commit>.json` and `.svg`; a second run of a day and commit replaces the first."""
+    results.mkdir(parents=True, exist_ok=True)
+    stem = f"{kept['date']}-{kept['commit'].rstrip('+')}"
+    paths = [results / f"{stem}.json", results / f"{stem}.svg"]
+    paths[0].write_text(json.dumps(kept, indent=1) + "\n")
+    paths[1].write_text(drawn)
+    return paths
+
+
+def _compare(before: Path, after: Path) -> str:
+    old, new = (json.loads(path.read_text()) for path in (before, after))
+    heads = [
+        f"{name}: {one['date']}, {render_machine(one['machine'], one['commit'])}"
+        for name, one in (("A", old), ("B", new))
+    ]
+    return "\n".join([*heads, compare(read_rows(old), read_rows(new))])
 
 
 if __name__ == "__main__":

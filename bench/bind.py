@@ -9,35 +9,35 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, SCRIPTS, TORCHRUN, Row, medians, seconds
+from bench.measure import MESHRUN, SCRIPTS, Asked, Found, seconds, turns
+from bench.peers import TORCHRUN
+from bench.result import OURS, Row
 from meshrun.agent.probe import count_cores
 
+BY_HAND = "torchrun, threads by hand"
 
-def part_bind(times: int) -> list[Row]:
+
+def part_bind(asked: Asked) -> Found:
     """One rank, which torchrun gives one thread if it is one of several, and two; every core of this machine."""
-    return [*_rows(times, 1), *_rows(times, 2)]
+    return Found([*_rows(asked, 1), *_rows(asked, 2)])
 
 
-def _rows(times: int, ranks: int) -> list[Row]:
+def _rows(asked: Asked, ranks: int) -> list[Row]:
     cores = count_cores()
-    one, hand, ours, bound = medians(
-        times,
-        partial(_step_s, [*TORCHRUN, f"--nproc_per_node={ranks}"], {"OMP_NUM_THREADS": "1"}),
-        partial(_step_s, [*TORCHRUN, f"--nproc_per_node={ranks}"], {"OMP_NUM_THREADS": str(max(1, cores // ranks))}),
-        partial(_step_s, [*MESHRUN, f"--nproc-per-node={ranks}"], {}),
-        partial(_step_s, [*MESHRUN, f"--nproc-per-node={ranks}", "--bind", "cores"], {}),
-    )
-    what = f"step, {ranks} rank{'s' * (ranks > 1)} on {cores} core{'s' * (cores > 1)}"
-    faster = 0.8 if cores > ranks else 1.1  # without a second core for a rank there is nothing to gain
-    return [
-        Row(what, ours, "s", faster, one, "torchrun, 1 thread"),
-        Row("  --bind cores", bound, "s", faster, one, "torchrun, 1 thread"),
-        Row("  --bind cores", bound, "s", 1.1, hand, "torchrun, threads by hand"),
-    ]
+    theirs = asked.peers.command(TORCHRUN, ranks)
+    here = [*MESHRUN, f"--nproc-per-node={ranks}"]
+    threads = {TORCHRUN: "1", BY_HAND: str(max(1, cores // ranks))}
+    ways = {OURS: partial(_step_s, here, {}), "bound": partial(_step_s, [*here, "--bind", "cores"], {})}
+    ways |= {name: partial(_step_s, theirs, {"OMP_NUM_THREADS": count}) for name, count in threads.items()}
+    taken = turns(asked.times, ways)
+    bound = taken.pop("bound")
+    # Without a second core for a rank there is nothing to gain: then it must only not be slower (targets).
+    what = f"step, {ranks} rank{'s' * (ranks > 1)} with {'several cores' if cores > ranks else 'one core'} each"
+    return [Row(what, "s", taken), Row(f"{what}, --bind cores", "s", {**taken, OURS: bound})]
 
 
 def _step_s(launcher: Sequence[str], env: dict[str, str]) -> float:
     """The slowest rank's fastest step."""
     with tempfile.TemporaryDirectory() as cwd:
-        seconds([*launcher, str(SCRIPTS / "step.py"), cwd], cwd, **env)
+        seconds([*launcher, str(SCRIPTS / "step.py"), cwd], cwd, env=env)
         return max(float(path.read_text()) for path in Path(cwd).iterdir() if path.name.isdigit())

@@ -1,4 +1,4 @@
-"""Owns: how things are measured: wall time, memory of a whole tree of processes, medians of interleaved runs.
+"""Owns: how things are measured: wall time, memory of a whole tree of processes, interleaved runs.
 Must not: know what is measured.
 Called by: bench.parts."""
 
@@ -9,74 +9,71 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.result import Curve, Row
+
+if TYPE_CHECKING:
+    from bench.peers import Peers
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(__file__).parent / "scripts"
 MESHRUN = (sys.executable, "-m", "meshrun")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 MARK = "MESHRUN_BENCH_TREE"
 LIMIT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `target` is a ratio if there is an `other`, else it has the value's unit."""
+@dataclass(frozen=True)
+class Asked:
+    """What a part is asked: how often, beside whom, up to which size."""
 
-    what: str
-    value: float
-    unit: str
-    target: float
-    other: float | None = None
-    other_name: str = ""
-    more_is_better: bool = False
-
-    @property
-    def measured(self) -> float:
-        """What is held against the target."""
-        return self.value / self.other if self.other else self.value
-
-    @property
-    def met(self) -> bool:
-        """Whether the target is reached."""
-        return self.measured >= self.target if self.more_is_better else self.measured <= self.target
-
-    def cells(self) -> tuple[str, ...]:
-        """The row as text."""
-        other = f"{self.other:.4g} {self.unit} {self.other_name}" if self.other else "-"
-        sign = ">=" if self.more_is_better else "<="
-        target = f"{sign} {self.target:g}" + ("" if self.other else f" {self.unit}")
-        ratio = f"{self.measured:.3f}" if self.other else "-"
-        return self.what, f"{self.value:.4g} {self.unit}", other, ratio, target, "ok" if self.met else "MISSED"
+    times: int
+    peers: Peers
+    most: int
 
 
-def medians(times: int, *ways: Callable[[], float]) -> list[float]:
-    """Each way's median of `times` runs, taken in turns so that a busy minute hits all of them."""
-    taken: list[list[float]] = [[] for _ in ways]
+@dataclass(frozen=True)
+class Found:
+    """What a part has found."""
+
+    rows: list[Row]
+    curves: list[Curve] = field(default_factory=list)
+
+
+def turns(times: int, ways: Mapping[str, Callable[[], float]]) -> dict[str, tuple[float, ...]]:
+    """`times` samples of each way, taken in turns so that a busy minute hits all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(times):
-        for values, way in zip(taken, ways, strict=True):
-            values.append(way())
-    return [median(values) for values in taken]
+        for name, way in ways.items():
+            taken[name].append(way())
+    return {name: tuple(samples) for name, samples in taken.items()}
 
 
 def environ(**extra: str) -> dict[str, str]:
     """The environment of a measured command: this project importable, no settings of the user's."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("MESHRUN_")}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MESHRUN_", "PYTHONDONT"))}
     return {**plain, "PYTHONPATH": str(ROOT), **extra}
 
 
-def seconds(argv: Sequence[str], cwd: str, ok: Sequence[int] = (0,), **extra: str) -> float:
-    """Wall time of one command, which must end with a code in `ok`."""
+def seconds(argv: Sequence[str], cwd: str, keep: bool = True, env: Mapping[str, str] | None = None) -> float:
+    """Wall time of one command, which must succeed; its stdout is read, or thrown away unless `keep`."""
     began = time.perf_counter()
     done = subprocess.run(
-        argv, cwd=cwd, env=environ(**extra), stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
+        argv,
+        cwd=cwd,
+        env=environ(**(env or {})),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if keep else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=LIMIT_S,
+        check=False,
     )
     took = time.perf_counter() - began
-    if done.returncode not in ok:
+    if done.returncode:
         raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr.decode(errors='replace')}")
     return took
 
@@ -120,6 +117,15 @@ def pss_mib(pid: int) -> float:
     except OSError:
         return 0.0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Processor seconds that a process has used, its ended children left out; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:

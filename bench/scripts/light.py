@@ -1,7 +1,7 @@
 """Owns: a script that needs nothing.
 Must not: import torch.
-Called by: bench.parts."""
+Called by: bench.start."""
 
 import os
 
-print(os.environ["RANK"])
+print(os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"])

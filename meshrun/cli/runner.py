@@ -12,6 +12,7 @@ from typing import Any
 from meshrun.cli.ways import open_ways
 from meshrun.launch.channel import Opener
 from meshrun.launch.fleet import Fleet
+from meshrun.launch.limits import raise_file_limit
 from meshrun.report.control import Control
 from meshrun.report.report import Report
 from meshrun.spec.values import Job
@@ -33,6 +34,7 @@ from meshrun.watch.values import (
 
 def run_job(job: Job, openers: Sequence[Opener]) -> int:
     """Start, watch and report one job."""
+    raise_file_limit(len(job.hosts) if job.by_hand is None else job.by_hand.nnodes)
     inbox: SimpleQueue[Event] = SimpleQueue()
     with open_ways(job, openers) as (lines, machine):
         report = Report(job, lambda node, count: inbox.put(Consumed(node, count)), lambda: inbox.put(ReaderGone()))

@@ -4,6 +4,7 @@ Called by: cli."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 
@@ -13,6 +14,8 @@ from meshrun.launch.intake import MakeStart
 from meshrun.launch.local import open_local
 from meshrun.launch.sources import bundle
 from meshrun.spec.values import Host, Job, SshSettings
+
+_one_at_a_time = threading.Lock()
 
 
 def make_openers(job: Job) -> tuple[Opener, ...]:
@@ -40,6 +43,12 @@ def _find_client(name: str) -> Callable[[Host, SshSettings, float, MakeStart], O
     return open_ssh
 
 
-@lru_cache(maxsize=64)  # half a megabyte: hosts that start alike share it
 def _make_start(python: str, prelude: str) -> bytes:
+    # All hosts' threads come at once: without the lock each would compile the bundle where none is kept.
+    with _one_at_a_time:
+        return _make_start_once(python, prelude)
+
+
+@lru_cache(maxsize=64)  # half a megabyte: hosts that start alike share it
+def _make_start_once(python: str, prelude: str) -> bytes:
     return make_prologue([python], prelude, bundle())

@@ -5,6 +5,7 @@ Called by: `__main__` and forkserver (serve), groups and adopt (clients)."""
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 from datetime import timedelta
@@ -26,6 +27,7 @@ def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     """Serve a TCPStore on a socket that already listens, until killed. Clients that came early wait in its backlog."""
     from torch.distributed import TCPStore
 
+    prepare_for_clients()
     host, port = socket.socket(fileno=os.dup(listening)).getsockname()[:2]
     store = TCPStore(
         host,
@@ -39,6 +41,16 @@ def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     while store:
         signal.pause()
     raise AssertionError
+
+
+def prepare_for_clients() -> None:
+    """Every rank of the run will be a client: more open files than the usual 1,024, and no long wait for a name.
+
+    torch's store asks the name server for the name of each client's address (2.13), one after another, in the thread
+    that serves: where an answer is lost, all ranks would wait the resolver's 5 s for nothing but a line of a log."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 
 def open_store(session: Session, timeout_s: float) -> Store:
