@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    epilog = "\n".join(f"  {name:<10} {(part.__doc__ or '').splitlines()[0]}" for name, part in PARTS.items())
+    epilog = "\n".join(f"  {name:<10} {(part.__doc__ or '').partition(chr(10))[0]}" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="meshrun beside what it replaces, in one run: medians, ranges, ratios, targets.",

@@ -76,7 +76,7 @@ def is_met(row: Row, bounds: Sequence[Bound]) -> bool | None:
 
 
 def _holds(row: Row, bound: Bound) -> bool | None:
-    value = measured_against(row, bound)
+    value = measured_against(row, bound) if OURS in row.series else None
     if value is None:
         return None
     return value >= bound.limit if row.more_is_better else value <= bound.limit
@@ -97,19 +97,19 @@ def render_table(rows: Iterable[Row], targets: Targets) -> str:
 
 def _render_row(row: Row, bounds: Sequence[Bound]) -> list[tuple[str, ...]]:
     verdict = {True: "ok", False: "MISSED", None: "not judged" if bounds else ""}[is_met(row, bounds)]
+    beside = [_render_peer(row, name, bounds) for name in row.series if name != OURS]
+    beside += [(f"{name}: {why}", "-", "") for name, why in row.missing.items()]
+    other, ratio, target = beside[0] if beside else ("", "", "")
     own = ", ".join(_render_bound(row, bound) for bound in bounds if not bound.of)
-    lines = []
-    for name, samples in row.series.items():
-        if name != OURS:
-            target = " or ".join(_render_bound(row, bound) for bound in bounds if bound.of == name)
-            ratio = f"{row.middle() / row.middle(name):.3f}" if row.middle(name) else "-"
-            lines.append(("", "", f"{spread(samples, row.unit)} {name}", ratio, target, ""))
-    lines += [("", "", f"{name}: {why}", "-", "", "") for name, why in row.missing.items()]
-    lines = lines or [("", "", "", "", "", "")]
-    first = lines[0]
     ours = spread(row.series[OURS], row.unit) if OURS in row.series else "-"
-    lines[0] = (row.what, ours, *first[2:4], ", ".join(filter(None, (own, first[4]))), verdict)
-    return lines
+    first = (row.what, ours, other, ratio, ", ".join(filter(None, (own, target))), verdict)
+    return [first, *(("", "", *cells, "") for cells in beside[1:])]
+
+
+def _render_peer(row: Row, name: str, bounds: Sequence[Bound]) -> tuple[str, str, str]:
+    target = " or ".join(_render_bound(row, bound) for bound in bounds if bound.of == name)
+    ratio = f"{row.middle() / row.middle(name):.3f}" if OURS in row.series and row.middle(name) else "-"
+    return f"{spread(row.series[name], row.unit)} {name}", ratio, target
 
 
 def _render_bound(row: Row, bound: Bound) -> str:

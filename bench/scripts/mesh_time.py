@@ -15,6 +15,8 @@ import meshrun
 
 here, way, shape = Path(sys.argv[1]), sys.argv[2], tuple(map(int, sys.argv[3].split(",")))
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# With `--no-init` the store's process starts with its first client; that is no part of building a mesh.
+dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, wait_for_workers=False)
 (here / f"there{rank}").touch()
 while len(list(here.glob("there*"))) < world:
     time.sleep(0.005)
