@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.measure import MESHRUN, SCRIPTS, Asked, Found, seconds, turns
-from bench.peers import TORCHRUN
+from bench.peers import BY_HAND, TORCHRUN
 from bench.result import OURS, Row
 from meshrun.agent.probe import count_cores
-
-BY_HAND = "torchrun, threads by hand"
 
 
 def part_bind(asked: Asked) -> Found:

@@ -27,9 +27,7 @@ PARTS: dict[str, Callable[[Asked], Found]] = {
     "agent": part_agent,
     "idle": part_idle,
     "output": part_output,
-<<<<<<< HEAD
     "bind": part_bind,
-=======
     "copy": part_copy,
     "plan": part_plan,
     "help": part_help,
@@ -37,5 +35,4 @@ PARTS: dict[str, Callable[[Asked], Found]] = {
     "core": part_core,
     "scale": part_scale,
     "store": part_store,
->>>>>>> fb7534d (Bench: a product: parts beside peers, ranges, targets as data, SVG, kept results; scale over SSH, core, store; file limits raised)
 }

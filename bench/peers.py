@@ -19,6 +19,7 @@ PIP = ("accelerate", "deepspeed")
 APT = ("pdsh", "openmpi-bin")
 VERSIONS = ("torch", *PIP, *APT)
 TORCHRUN, ACCELERATE, DEEPSPEED, MPIRUN, LOOP = "torchrun", "accelerate", "deepspeed", "mpirun", "bare loop"
+BY_HAND = "torchrun, threads by hand"
 
 
 @dataclass(frozen=True)
