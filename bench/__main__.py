@@ -13,16 +13,16 @@ from typing import Any
 
 from bench import peers, picture
 from bench.machine import describe_machine, find_commit, render_machine
-from bench.measure import ROOT, Asked
+from bench.measure import ROOT, Asked, Broken, Found
 from bench.parts import PARTS
-from bench.result import Curve, Row, compare, describe, is_met, read_rows, render_curve, render_table
+from bench.result import OURS, Curve, Row, compare, describe, is_met, read_rows, render_curve, render_table
 from bench.targets import TARGETS
 
 VERSION = 1
 
 
 def main() -> int:
-    """Run the named parts (default: all); 1 if a target was missed."""
+    """Run the named parts (default: all); 1 if a target was missed or meshrun broke."""
     parser = _make_parser()
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]
@@ -43,7 +43,8 @@ def main() -> int:
     kept |= {"machine": machine, **describe(rows, curves)}
     for path in _keep(asked.results, kept, picture.render(rows, curves, caption)):
         print(f"bench: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}", file=sys.stderr)
-    return 1 if any(is_met(row, TARGETS.get(row.what, ())) is False for row in rows) else 0
+    missed = [row for row in rows if OURS in row.missing or is_met(row, TARGETS.get(row.what, ())) is False]
+    return 1 if missed else 0
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -75,7 +76,11 @@ def _measure(names: list[str], asked: Asked) -> tuple[list[Row], list[Curve]]:
     curves: list[Curve] = []
     for name in names:
         print(f"bench: {name}", file=sys.stderr, flush=True)
-        found = PARTS[name](asked)
+        try:
+            found = PARTS[name](asked)
+        except Broken as error:
+            print(f"bench: {name}: {error}", file=sys.stderr)
+            found = Found([Row(f"part {name}", "", {}, {OURS: "broke (see above)"})])
         rows += found.rows
         curves += found.curves
     return rows, curves

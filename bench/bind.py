@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, SCRIPTS, Asked, Found, seconds, turns
+from bench.measure import MESHRUN, SCRIPTS, Asked, Found, seconds, take
 from bench.peers import BY_HAND, TORCHRUN
 from bench.result import OURS, Row
 from meshrun.agent.probe import count_cores
+
+BOUND = "meshrun --bind cores"
 
 
 def part_bind(asked: Asked) -> Found:
@@ -25,13 +28,14 @@ def _rows(asked: Asked, ranks: int) -> list[Row]:
     theirs = asked.peers.command(TORCHRUN, ranks)
     here = [*MESHRUN, f"--nproc-per-node={ranks}"]
     threads = {TORCHRUN: "1", BY_HAND: str(max(1, cores // ranks))}
-    ways = {OURS: partial(_step_s, here, {}), "bound": partial(_step_s, [*here, "--bind", "cores"], {})}
+    ways = {OURS: partial(_step_s, here, {}), BOUND: partial(_step_s, [*here, "--bind", "cores"], {})}
     ways |= {name: partial(_step_s, theirs, {"OMP_NUM_THREADS": count}) for name, count in threads.items()}
-    taken = turns(asked.times, ways)
-    bound = taken.pop("bound")
     # Without a second core for a rank there is nothing to gain: then it must only not be slower (targets).
     what = f"step, {ranks} rank{'s' * (ranks > 1)} with {'several cores' if cores > ranks else 'one core'} each"
-    return [Row(what, "s", taken), Row(f"{what}, --bind cores", "s", {**taken, OURS: bound})]
+    row = take(asked.times, what, "s", ways)
+    series = dict(row.series)
+    bound = series.pop(BOUND, ())
+    return [replace(row, series=series), replace(row, what=f"{what}, --bind cores", series={**series, OURS: bound})]
 
 
 def _step_s(launcher: Sequence[str], env: dict[str, str]) -> float:

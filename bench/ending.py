@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, SCRIPTS, Asked, Found, environ, seconds, turns, wait_until
+from bench.measure import MESHRUN, SCRIPTS, Asked, Broken, Found, environ, seconds, take, wait_until
 from bench.peers import TORCHRUN
 from bench.result import OURS, Row
 from tests.cluster import NamespaceCluster, can_make_namespaces
@@ -30,7 +30,7 @@ def part_failure(asked: Asked) -> Found:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as cwd:
         cluster = NamespaceCluster(HOSTS)
         try:
-            return Found([Row(what, "s", turns(asked.times, {OURS: partial(_fail_once, cluster, Path(cwd))}))])
+            return Found([take(asked.times, what, "s", {OURS: partial(_fail_once, cluster, Path(cwd))})])
         finally:
             cluster.close()
 
@@ -50,7 +50,7 @@ def _fail_once(cluster: NamespaceCluster, base: Path) -> float:
         left = [line for host in range(HOSTS) for line in cluster.wait_empty(host)]
         ended = time.time()
         if left or process.returncode != 1:
-            raise SystemExit(f"code {process.returncode}, left {left}:\n{said.decode(errors='replace')}")
+            raise Broken(f"code {process.returncode}, left {left}:\n{said.decode(errors='replace')}")
         return ended - float((here / "failed").read_text())
 
 
@@ -60,7 +60,7 @@ def part_interrupt(asked: Asked) -> Found:
         OURS: partial(_interrupt_once, [*MESHRUN, "--no-init", f"--nproc-per-node={RANKS}"]),
         TORCHRUN: partial(_interrupt_once, asked.peers.command(TORCHRUN, RANKS)),
     }
-    return Found([Row("interrupt to back at the prompt, 8 ranks", "s", turns(asked.times, ways))])
+    return Found([take(asked.times, "interrupt to back at the prompt, 8 ranks", "s", ways)])
 
 
 def _interrupt_once(launcher: Sequence[str]) -> float:
@@ -84,7 +84,7 @@ def part_restart(asked: Asked) -> Found:
     ours = [*MESHRUN, "--mesh", "dp=2,tp=4", "--max-restarts", "1"]
     theirs = [*asked.peers.command(TORCHRUN, RANKS), "--max-restarts", "1"]
     ways = {OURS: partial(_restart_once, ours, {}), TORCHRUN: partial(_restart_once, theirs, TORCHRUN_ENV)}
-    return Found([Row("failure to 8 ranks back in the script", "s", turns(asked.times, ways))])
+    return Found([take(asked.times, "failure to 8 ranks back in the script", "s", ways)])
 
 
 def _restart_once(launcher: Sequence[str], env: dict[str, str]) -> float:
@@ -94,5 +94,5 @@ def _restart_once(launcher: Sequence[str], env: dict[str, str]) -> float:
         seconds([*launcher, str(SCRIPTS / "restart.py"), cwd], cwd, env=env)
         back = [float(path.read_text()) for path in here.glob("1.*")]
         if len(back) != RANKS:
-            raise SystemExit(f"{' '.join(launcher)}: {len(back)} of {RANKS} ranks came back")
+            raise Broken(f"{' '.join(launcher)}: {len(back)} of {RANKS} ranks came back")
         return max(back) - float((here / "failed").read_text())

@@ -44,13 +44,32 @@ class Found:
     curves: list[Curve] = field(default_factory=list)
 
 
-def turns(times: int, ways: Mapping[str, Callable[[], float]]) -> dict[str, tuple[float, ...]]:
-    """`times` samples of each way, taken in turns so that a busy minute hits all of them."""
+class Broken(Exception):
+    """A command that is measured did not do what it should."""
+
+
+def take(
+    times: int,
+    what: str,
+    unit: str,
+    ways: Mapping[str, Callable[[], float]],
+    missing: Mapping[str, str] | None = None,
+    more_is_better: bool = False,
+) -> Row:
+    """`times` samples of each way, taken in turns so that a busy minute hits all of them; who breaks is missing."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
+    broken: dict[str, str] = {}
     for _ in range(times):
         for name, way in ways.items():
-            taken[name].append(way())
-    return {name: tuple(samples) for name, samples in taken.items()}
+            if name in broken:
+                continue
+            try:
+                taken[name].append(way())
+            except Broken as error:
+                print(f"bench: {what}: {name}: {error}", file=sys.stderr)
+                broken[name] = "broke (see above)"
+    series = {name: tuple(samples) for name, samples in taken.items() if name not in broken}
+    return Row(what, unit, series, {**(missing or {}), **broken}, more_is_better)
 
 
 def environ(**extra: str) -> dict[str, str]:
@@ -74,7 +93,7 @@ def seconds(argv: Sequence[str], cwd: str, keep: bool = True, env: Mapping[str, 
     )
     took = time.perf_counter() - began
     if done.returncode:
-        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr.decode(errors='replace')}")
+        raise Broken(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr.decode(errors='replace')}")
     return took
 
 
@@ -141,5 +160,5 @@ def wait_until(ready: Callable[[], bool], what: str, limit_s: float = 120.0) -> 
     until = time.monotonic() + limit_s
     while not ready():
         if time.monotonic() > until:
-            raise SystemExit(f"{what}: not within {limit_s:g} s")
+            raise Broken(f"{what}: not within {limit_s:g} s")
         time.sleep(0.02)

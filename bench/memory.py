@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, SCRIPTS, Asked, Found, children, cpu_s, members, pss_mib, tree, turns, wait_until
+from bench.measure import MESHRUN, SCRIPTS, Asked, Found, children, cpu_s, members, pss_mib, take, tree, wait_until
 from bench.peers import ACCELERATE, MPIRUN, TORCHRUN
 from bench.result import OURS, Row
 
@@ -26,7 +26,7 @@ def part_memory(asked: Asked) -> Found:
     commands = {name: asked.peers.command(name, RANKS) for name in peers if name not in missing}
     commands = {OURS: [*MESHRUN, f"--nproc-per-node={RANKS}"], **commands}
     ways = {name: partial(_tree_mib, command) for name, command in commands.items()}
-    return Found([Row("memory of 8 ranks with torch (PSS)", "MiB", turns(asked.times, ways), missing)])
+    return Found([take(asked.times, "memory of 8 ranks with torch (PSS)", "MiB", ways, missing)])
 
 
 def _tree_mib(launcher: Sequence[str]) -> float:
@@ -50,7 +50,7 @@ def _held() -> Iterator[tuple[int, int]]:
 
 def part_agent(asked: Asked) -> Found:
     """The agent alone, with one worker."""
-    return Found([Row("agent (PSS)", "MiB", turns(asked.times, {OURS: _agent_mib}))])
+    return Found([take(asked.times, "agent (PSS)", "MiB", {OURS: _agent_mib})])
 
 
 def _agent_mib() -> float:

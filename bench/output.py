@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, SCRIPTS, Asked, Found, environ, seconds, turns
+from bench.measure import MESHRUN, SCRIPTS, Asked, Broken, Found, environ, seconds, take
 from bench.peers import LOOP, TORCHRUN
 from bench.result import OURS, Row
 
@@ -37,7 +37,7 @@ def part_output(asked: Asked) -> Found:
             OURS: partial(seconds, [*MESHRUN, "--no-init", "--nproc-per-node=64", script], cwd),
             LOOP: partial(seconds, [*asked.peers.command(LOOP, 64), script], cwd),
         }
-        rows.append(Row("64 quiet ranks, start to end", "s", turns(asked.times, ways)))
+        rows.append(take(asked.times, "64 quiet ranks, start to end", "s", ways))
     return Found(rows)
 
 
@@ -46,7 +46,7 @@ def _row(asked: Asked, what: str, unit: str, ranks: int, lines: int, width: int,
     commands = {OURS: [*MESHRUN, "--no-init", f"--nproc-per-node={ranks}", "--log-dir", "logs"]}
     commands[TORCHRUN] = [*asked.peers.command(TORCHRUN, ranks), *tee]
     ways = {name: partial(_rate, command, unit, str(lines), str(width), more) for name, command in commands.items()}
-    return Row(what, unit, turns(asked.times, ways), more_is_better=True)
+    return take(asked.times, what, unit, ways, more_is_better=True)
 
 
 def _rate(launcher: Sequence[str], unit: str, lines: str, width: str, more: Sequence[str]) -> float:
@@ -68,9 +68,7 @@ def _rate(launcher: Sequence[str], unit: str, lines: str, width: str, more: Sequ
 def part_copy(asked: Asked) -> Found:
     """One rank that writes 512 MiB, a MiB at a time, into its file in the run directory, beside `cat` into a file."""
     ways = {OURS: _copy_ours, "cat": _copy_cat}
-    return Found(
-        [Row("large writes through the agent to files", "MB/s", turns(asked.times, ways), more_is_better=True)]
-    )
+    return Found([take(asked.times, "large writes through the agent to files", "MB/s", ways, more_is_better=True)])
 
 
 def _large(cwd: str) -> list[str]:
@@ -96,5 +94,5 @@ def _copy_cat() -> float:
 def _speed(cwd: str, written: Path) -> float:
     ended, size = written.stat().st_mtime, written.stat().st_size
     if size != MIB << 20:
-        raise SystemExit(f"{size} bytes arrived, not {MIB} MiB")
+        raise Broken(f"{size} bytes arrived, not {MIB} MiB")
     return size / 1e6 / (ended - float(Path(cwd, "began").read_text()))

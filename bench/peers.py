@@ -35,7 +35,8 @@ class Peers:
         if name == TORCHRUN:
             return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         if name == ACCELERATE:
-            launch = [str(self._find(name)), "launch", "--cpu", "--num_machines=1", f"--num_processes={ranks}"]
+            # Its way to several processes, also without a GPU.
+            launch = [str(self._find(name)), "launch", "--multi_gpu", "--num_machines=1", f"--num_processes={ranks}"]
             return [*launch, "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]
         if name == DEEPSPEED:
             return [str(self._find(name)), f"--num_gpus={ranks}", "--no_local_rank"]

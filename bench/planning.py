@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.measure import MESHRUN, Asked, Found, seconds, turns
-from bench.result import OURS, Row
+from bench.measure import MESHRUN, Asked, Found, seconds, take
+from bench.result import OURS
 
 
 def part_help(asked: Asked) -> Found:
     """`meshrun --help`."""
-    return Found([Row("meshrun --help", "s", turns(asked.times, {OURS: partial(seconds, [*MESHRUN, "--help"], "/")}))])
+    return Found([take(asked.times, "meshrun --help", "s", {OURS: partial(seconds, [*MESHRUN, "--help"], "/")})])
 
 
 def part_plan(asked: Asked) -> Found:
@@ -20,5 +20,5 @@ def part_plan(asked: Asked) -> Found:
     argv = [*MESHRUN, "plan", "--hosts", "gpu[0001-1024]:8", "--mesh", "dp=1024,tp=8"]
     rows = []
     for what, more in (("plan of 1,024 x 8", []), ("plan of 1,024 x 8 as JSON", ["--format", "json"])):
-        rows.append(Row(what, "s", turns(asked.times, {OURS: partial(seconds, [*argv, *more], "/")})))
+        rows.append(take(asked.times, what, "s", {OURS: partial(seconds, [*argv, *more], "/")}))
     return Found(rows)

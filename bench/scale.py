@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.core import CASES
-from bench.measure import MESHRUN, ROOT, SCRIPTS, Asked, Found, environ
+from bench.measure import MESHRUN, ROOT, SCRIPTS, Asked, Broken, Found, environ
 from bench.result import OURS, Curve, Row
 from tests.cluster import SSHD
 from tests.cluster_parts import find_port, make_key
@@ -139,7 +139,7 @@ def _spend(ssh: Path, case: str, hosts: int) -> Spent:
         ended = time.perf_counter()
         wanted = {"stream": 0, "fail": 3, "stop": 130}[case]
         if code != wanted:
-            raise SystemExit(f"{case} on {hosts} hosts ended with {code}:\n{(here / 'said').read_text()[-3000:]}")
+            raise Broken(f"{case} on {hosts} hosts ended with {code}:\n{(here / 'said').read_text()[-3000:]}")
         cpu_ms = 1000 * (usage.ru_utime + usage.ru_stime)
         mib = usage.ru_maxrss / 1024
         start = _last_spawned(here) - clock
@@ -235,5 +235,5 @@ def _join(clients: int) -> float:
         limit = f'ulimit -Sn {FILES} && exec "$@"'
         done = subprocess.run(["sh", "-c", limit, "sh", *argv], cwd=cwd, env=environ(), capture_output=True, text=True)
         if done.returncode:
-            raise SystemExit(f"{clients} clients: {done.returncode}\n{done.stdout}{done.stderr}")
+            raise Broken(f"{clients} clients: {done.returncode}\n{done.stdout}{done.stderr}")
         return float(done.stdout.split()[-1])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.measure import MESHRUN, ROOT, SCRIPTS, Asked, Found, seconds, turns
+from bench.measure import MESHRUN, ROOT, SCRIPTS, Asked, Found, seconds, take
 from bench.peers import ACCELERATE, DEEPSPEED, LOOP, MPIRUN, TORCHRUN
 from bench.result import OURS, Row
 from tests.cluster import LoopbackCluster
@@ -47,7 +47,9 @@ def part_start(asked: Asked) -> Found:
 
 
 def _row(asked: Asked, what: str, script: str, options: Sequence[str], peers: Sequence[str], ranks: int) -> Row:
-    missing = asked.peers.missing(peers)
+    missing = asked.peers.missing(peers) | (
+        {ACCELERATE: "takes two ranks"} if ranks < 2 and ACCELERATE in peers else {}
+    )
     with tempfile.TemporaryDirectory() as cwd:
         ways = {OURS: partial(seconds, [*MESHRUN, *options, script], cwd)}
         for name in peers:
@@ -55,7 +57,7 @@ def _row(asked: Asked, what: str, script: str, options: Sequence[str], peers: Se
                 preload = ["--torch"] if name == LOOP and script.endswith(("torch_only.py", "mesh2d.py")) else []
                 argv = [*asked.peers.command(name, ranks), *preload, script]
                 ways[name] = partial(seconds, argv, cwd, env=ONE_THREAD)
-        return Row(what, "s", turns(asked.times, ways), missing)
+        return take(asked.times, what, "s", ways, missing)
 
 
 def part_ssh(asked: Asked) -> Found:
@@ -83,7 +85,7 @@ def _ssh_row(asked: Asked, cluster: LoopbackCluster, hosts: int, kind: str, cwd:
         missing = {"deepspeed + pdsh": f"{', '.join(lacking)} not installed (--install)"} if lacking else {}
         if not missing:
             ways["deepspeed + pdsh"] = partial(_deepspeed, asked, cluster, str(SCRIPTS / script), cwd)
-    return Row(name, "s", turns(asked.times, ways), missing)
+    return take(asked.times, name, "s", ways, missing)
 
 
 def _deepspeed(asked: Asked, cluster: LoopbackCluster, script: str, cwd: str) -> float:
@@ -95,7 +97,7 @@ def _deepspeed(asked: Asked, cluster: LoopbackCluster, script: str, cwd: str) ->
 
 def part_added(asked: Asked) -> Found:
     """What launcher and agent take before the fork server begins to import: a preloaded module notes the time."""
-    return Found([Row("before the fork server imports", "s", turns(asked.times, {OURS: _added_once}))])
+    return Found([take(asked.times, "before the fork server imports", "s", {OURS: _added_once})])
 
 
 def _added_once() -> float:
