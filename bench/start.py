@@ -4,6 +4,8 @@ Called by: bench.parts."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -47,9 +49,9 @@ def part_start(asked: Asked) -> Found:
 
 
 def _row(asked: Asked, what: str, script: str, options: Sequence[str], peers: Sequence[str], ranks: int) -> Row:
-    missing = asked.peers.missing(peers) | (
-        {ACCELERATE: "takes two ranks"} if ranks < 2 and ACCELERATE in peers else {}
-    )
+    missing = asked.peers.missing(peers)
+    if ranks < 2 and ACCELERATE in peers:
+        missing[ACCELERATE] = "takes two ranks"
     with tempfile.TemporaryDirectory() as cwd:
         ways = {OURS: partial(seconds, [*MESHRUN, *options, script], cwd)}
         for name in peers:
@@ -91,8 +93,11 @@ def _ssh_row(asked: Asked, cluster: LoopbackCluster, hosts: int, kind: str, cwd:
 def _deepspeed(asked: Asked, cluster: LoopbackCluster, script: str, cwd: str) -> float:
     launch = [asked.peers.python(DEEPSPEED), "-m", "deepspeed.launcher.runner", "--hostfile", "hosts"]
     argv = [*launch, "--master_addr", cluster.hosts[0].address, "--no_local_rank", "--launcher", "pdsh", script]
-    ssh = f"-F {cluster.dir / 'ssh_config'}"
-    return seconds(argv, cwd, env={"PDSH_SSH_ARGS_APPEND": ssh, "PDSH_RCMD_TYPE": "ssh", **ONE_THREAD})
+    own = Path(cwd, "bin", "ssh")  # neither deepspeed's own test nor pdsh can be told of another config
+    own.parent.mkdir(exist_ok=True)
+    own.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {cluster.dir / "ssh_config"} "$@"\n')
+    own.chmod(0o755)
+    return seconds(argv, cwd, env={"PATH": f"{own.parent}:{os.environ['PATH']}", "PDSH_RCMD_TYPE": "ssh", **ONE_THREAD})
 
 
 def part_added(asked: Asked) -> Found:
