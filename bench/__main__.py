@@ -37,12 +37,17 @@ def main() -> int:
     commit, machine = find_commit(), describe_machine(found)
     caption = render_machine(machine, commit)
     print(caption, flush=True)
-    rows, curves = _measure(asked.parts or list(PARTS), Asked(asked.times, found, asked.most))
-    print(render_table(rows, TARGETS), *map(render_curve, curves), sep="\n")
     kept = {"version": VERSION, "date": date.today().isoformat(), "commit": commit, "times": asked.times}
-    kept |= {"machine": machine, **describe(rows, curves)}
-    for path in _keep(asked.results, kept, picture.render(rows, curves, caption)):
-        print(f"bench: {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}", file=sys.stderr)
+    rows: list[Row] = []
+    curves: list[Curve] = []
+    for name in asked.parts or PARTS:
+        part = _measure(name, Asked(asked.times, found, asked.most))
+        print(render_table(part.rows, TARGETS), *map(render_curve, part.curves), sep="\n", flush=True)
+        rows, curves = [*rows, *part.rows], [*curves, *part.curves]
+        # After every part: whoever interrupts a long run has what was measured.
+        plain = kept | {"machine": machine, **describe(rows, curves)}
+        paths = _keep(asked.results, plain, picture.render(rows, curves, caption))
+    print(f"bench: kept as {paths[0].name} and {paths[1].name}", file=sys.stderr)
     missed = [row for row in rows if OURS in row.missing or is_met(row, TARGETS.get(row.what, ())) is False]
     return 1 if missed else 0
 
@@ -71,19 +76,13 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(names: list[str], asked: Asked) -> tuple[list[Row], list[Curve]]:
-    rows: list[Row] = []
-    curves: list[Curve] = []
-    for name in names:
-        print(f"bench: {name}", file=sys.stderr, flush=True)
-        try:
-            found = PARTS[name](asked)
-        except Broken as error:
-            print(f"bench: {name}: {error}", file=sys.stderr)
-            found = Found([Row(f"part {name}", "", {}, {OURS: "broke (see above)"})])
-        rows += found.rows
-        curves += found.curves
-    return rows, curves
+def _measure(name: str, asked: Asked) -> Found:
+    print(f"bench: {name}", file=sys.stderr, flush=True)
+    try:
+        return PARTS[name](asked)
+    except Broken as error:
+        print(f"bench: {name}: {error}", file=sys.stderr)
+        return Found([Row(f"part {name}", "", {}, {OURS: "broke (see above)"})])
 
 
 def _keep(results: Path, kept: dict[str, Any], drawn: str) -> list[Path]:
