@@ -15,7 +15,7 @@ from bench import peers, picture
 from bench.machine import describe_machine, find_commit, render_machine
 from bench.measure import ROOT, Asked, Broken, Found
 from bench.parts import PARTS
-from bench.result import OURS, Curve, Row, compare, describe, is_met, read_rows, render_curve, render_table
+from bench.result import OURS, Curve, Row, compare, describe, is_met, merge, read_rows, render_curve, render_table
 from bench.targets import TARGETS
 
 VERSION = 1
@@ -86,10 +86,13 @@ def _measure(name: str, asked: Asked) -> Found:
 
 
 def _keep(results: Path, kept: dict[str, Any], drawn: str) -> list[Path]:
-    """`<date>-<commit>.json` and `.svg`; a second run of a day and commit replaces the first."""
+    """`<date>-<commit>.json` and `.svg`; a later run of that day and commit replaces in it what it measures again."""
     results.mkdir(parents=True, exist_ok=True)
     stem = f"{kept['date']}-{kept['commit'].rstrip('+')}"
     paths = [results / f"{stem}.json", results / f"{stem}.svg"]
+    if paths[0].exists():
+        before = json.loads(paths[0].read_text())
+        kept |= {key: merge(before[key], kept[key]) for key in ("rows", "curves")}
     paths[0].write_text(json.dumps(kept, indent=1) + "\n")
     paths[1].write_text(drawn)
     return paths

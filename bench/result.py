@@ -140,6 +140,11 @@ def describe(rows: Iterable[Row], curves: Iterable[Curve]) -> dict[str, Any]:
     return {"rows": [asdict(row) for row in rows], "curves": [asdict(curve) for curve in curves]}
 
 
+def merge(before: Iterable[dict[str, Any]], after: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Plain rows (or curves) of two runs, the later one's where both have one."""
+    return list({**{one["what"]: one for one in before}, **{one["what"]: one for one in after}}.values())
+
+
 def read_rows(plain: Mapping[str, Any]) -> list[Row]:
     """The rows of a kept result."""
     return [Row(**{**row, "series": {name: tuple(v) for name, v in row["series"].items()}}) for row in plain["rows"]]

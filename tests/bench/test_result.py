@@ -20,7 +20,7 @@ from bench.result import OURS, Bound, Curve, Row, compare, describe, is_met, rea
 ROW = Row(
     "8 ranks", "s", {OURS: (1.0, 1.2, 1.1), TORCHRUN: (10.0, 11.0, 12.0)}, {DEEPSPEED: "not installed (--install)"}
 )
-RATE = Row("copy", "MB/s", {OURS: (400.0,), "cat": (1000.0,)}, more_is_better=True)
+RATE = Row("large writes through the agent to files", "MB/s", {OURS: (400.0,), "cat": (1000.0,)}, more_is_better=True)
 CURVE = Curve("CPU", "hosts", "ms", {"stream": ((1.0, 25.0), (16.0, 175.0), (64.0, 655.0))})
 
 
@@ -59,7 +59,7 @@ def test_a_result_comes_back_and_is_compared():
     kept = json.loads(json.dumps(describe([ROW, RATE], [CURVE])))
     assert read_rows(kept) == [ROW, RATE]
     slower = Row("8 ranks", "s", {OURS: (2.0, 2.1)})
-    noisy = Row("copy", "MB/s", {OURS: (390.0, 410.0)}, more_is_better=True)
+    noisy = Row(RATE.what, "MB/s", {OURS: (390.0, 410.0)}, more_is_better=True)
     _, ranks, copy = compare([ROW, RATE], [slower, noisy, Row("new", "s", {OURS: (1.0,)})]).split("\n")
     assert "+86.4%" in ranks and ranks.endswith("WORSE") and copy.endswith("within the spread")
 
@@ -94,6 +94,9 @@ def test_the_command_keeps_a_result_and_compares_it(tmp_path, monkeypatch, capsy
     assert program.main() == 0
     (kept,) = tmp_path.glob("*.json")
     assert kept.with_suffix(".svg").exists() and json.loads(kept.read_text())["rows"][0]["what"] == "8 ranks"
+    monkeypatch.setitem(PARTS, "help", lambda asked: program_found([RATE]))
+    assert program.main() == 1  # half of cat is asked for
+    assert [row["what"] for row in json.loads(kept.read_text())["rows"]] == ["8 ranks", RATE.what]
     monkeypatch.setattr("sys.argv", ["bench", "--compare", str(kept), str(kept)])
     assert program.main() == 0
     assert "within the spread" in capsys.readouterr().out
