@@ -142,9 +142,9 @@ dist.barrier()
 def test_ranks_that_never_reach_the_mesh_are_named_with_their_stacks(cluster: Cluster, tmp_path: Path) -> None:
     """The start deadline: rank 1 hangs before it joins, rank 0 waits for it; both stacks are shown."""
     (tmp_path / "stuck.py").write_text(
-        "import os, sys, time, torch.distributed\n"
+        "import os, time, torch.distributed\n"
         "def wait_for_driver(*args, **options):\n    time.sleep(600)\n"
-        "if os.environ.get('STUCK'):\n    sys.modules['torch.distributed.rendezvous'].rendezvous = wait_for_driver\n"
+        "if os.environ.get('STUCK'):\n    torch.distributed.TCPStore = wait_for_driver\n"
     )
     (tmp_path / "script.py").write_text("print('never here')")
     hosts = "n0 slots=1\nn1 slots=1 env.STUCK=1\n"
