@@ -26,7 +26,7 @@ KINDS = {
     "torch": (
         "{} local ranks that import torch",
         "torch_only.py",
-        ("--no-init",),
+        (),
         (TORCHRUN, ACCELERATE, MPIRUN, LOOP),
     ),
     "mesh": ("{} local ranks, 2-D gloo mesh", "mesh2d.py", (), (TORCHRUN, ACCELERATE, DEEPSPEED, LOOP)),
