@@ -9,7 +9,7 @@ import resource
 from meshrun.errors import ClusterError
 
 FILES_OF_LINE, MOST_OF_LINE = 2, 4  # SSH needs two, with a ProxyCommand or the system's ssh up to four
-FILES_OF_LAUNCHER = 128  # its own, those of the run directory
+FILES_OF_LAUNCHER = 64  # its own, those of the run directory
 
 
 def raise_file_limit(lines: int) -> None:
@@ -21,7 +21,8 @@ def raise_file_limit(lines: int) -> None:
         return
     if not _reaches(hard, needed):
         hint = f"`ulimit -Hn {wanted}` as root, or LimitNOFILE, limits.conf; or start by hand from several machines"
-        raise ClusterError(f"{lines} hosts need {needed} open files here, and the hard limit is {hard}; {hint}")
+        hosts = "1 host needs" if lines == 1 else f"{lines} hosts need"
+        raise ClusterError(f"{hosts} {needed} open files here, and the hard limit is {hard}; {hint}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if _reaches(hard, wanted) else hard, hard))
 
 
