@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from meshrun.agent.procs import read_text
+
 
 def find_cgroup(file: str, root: str = "") -> str:
     """The folder of the nearest cgroup (v2) around us that has this file, "" if there is none. The run's own group has
     no controller, so what counts and limits is around it; inside a container it is the mount itself."""
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
+    for line in read_text(f"{root}/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             mount = f"{root}/sys/fs/cgroup"
             folder = f"{mount}{line[3:]}".rstrip("/")
@@ -32,9 +34,11 @@ def read_quota(root: str = "") -> int:
     """Whole CPUs' worth of time that we may use (a fraction counts as one); 0: no limit. The least of all groups that
     we are in counts."""
     mount = f"{root}/sys/fs/cgroup"
-    texts = [_read(f"{folder}/cpu.max") for folder in outwards(find_cgroup("cpu.max", root), mount)]
+    texts = [read_text(f"{folder}/cpu.max") for folder in outwards(find_cgroup("cpu.max", root), mount)]
     for folder in outwards(_find_cpu_group(root), f"{mount}/cpu"):
-        texts.append(f"{_read(f'{folder}/cpu.cfs_quota_us').strip()} {_read(f'{folder}/cpu.cfs_period_us').strip()}")
+        texts.append(
+            f"{read_text(f'{folder}/cpu.cfs_quota_us').strip()} {read_text(f'{folder}/cpu.cfs_period_us').strip()}"
+        )
     return min(filter(None, map(_count_cpus, texts)), default=0)
 
 
@@ -47,16 +51,8 @@ def _count_cpus(text: str) -> int:
 
 def _find_cpu_group(root: str) -> str:
     """The folder of our cgroup v1 for `cpu`; in a container it need not exist, but those around it do."""
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
+    for line in read_text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
         if "cpu" in controllers.split(","):
             return f"{root}/sys/fs/cgroup/cpu{path}".rstrip("/")
     return ""
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

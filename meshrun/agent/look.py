@@ -29,23 +29,6 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def list_names(folder: str) -> list[str]:
-    """The names in a folder, sorted; none if it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def read_text(path: str) -> str:
-    """A small file of the kernel's, "" if it cannot be read."""
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(65536)
-    except OSError:
-        return ""
-
-
 def may_open(path: str) -> bool:
     """Whether this user may open a device, asked without doing so."""
     return os.access(path, os.R_OK | os.W_OK)

@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from meshrun.agent.look import Look, Seen, explain_closed, list_names, read_text, split_closed
+from meshrun.agent.look import Look, Seen, explain_closed, split_closed
+from meshrun.agent.procs import list_names, read_text
 from meshrun.dataclass import dataclass
 from meshrun.wire.masks import Have, counted
 

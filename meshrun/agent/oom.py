@@ -8,14 +8,7 @@ import os
 from collections.abc import Iterator
 
 from meshrun.agent.cgroup import find_cgroup, outwards
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+from meshrun.agent.procs import read_text
 
 
 def _find_number(text: str, key: str) -> int | None:
@@ -46,7 +39,7 @@ class OomWatch:
     def _find_files(self) -> tuple[str, ...]:
         """The counter files of our cgroup, v2 and v1."""
         files = [f"{find_cgroup('memory.events', self._root)}/memory.events"]
-        for line in _read(f"{self._root}/proc/self/cgroup").splitlines():
+        for line in read_text(f"{self._root}/proc/self/cgroup").splitlines():
             _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
             if "memory" in controllers.split(","):
                 mount = f"{self._root}/sys/fs/cgroup/memory"
@@ -55,10 +48,10 @@ class OomWatch:
 
     def _read_machine(self) -> int | None:
         """Every OOM kill on this machine, whatever the reason (Linux 4.13 and later)."""
-        return _find_number(_read(f"{self._root}/proc/vmstat"), "oom_kill")
+        return _find_number(read_text(f"{self._root}/proc/vmstat"), "oom_kill")
 
     def _read_group(self) -> int | None:
-        counts = (_find_number(_read(path), "oom_kill") for path in self._files)
+        counts = (_find_number(read_text(path), "oom_kill") for path in self._files)
         return next((count for count in counts if count is not None), None)
 
     def judge(self, pid: int) -> str:
@@ -80,12 +73,12 @@ class OomWatch:
     def describe(self) -> str:
         """Which limit was reached: that of the innermost cgroup that has met its own, else the machine's memory."""
         for folder, limit, events, key in self._list_limits():
-            size = _read(f"{folder}/{limit}").strip()
-            text = _read(f"{folder}/{events}")
+            size = read_text(f"{folder}/{limit}").strip()
+            text = read_text(f"{folder}/{events}")
             met = _find_number(text, key) if key else int(text) if text.strip().isdecimal() else 0
             if size.isdecimal() and met:
                 return f"the limit of {_render_bytes(int(size))} of the cgroup {self._name(folder)}"
-        words = _read(f"{self._root}/proc/meminfo").split()
+        words = read_text(f"{self._root}/proc/meminfo").split()
         return f"the machine's memory of {_render_bytes(int(words[1]) * 1024)}" if len(words) > 1 else ""
 
     def _list_limits(self) -> Iterator[tuple[str, str, str, str]]:
@@ -113,7 +106,7 @@ class OomWatch:
 
 def _is_contained() -> bool:
     """True in a pid namespace below the machine's own: its first process would be number 1 in both."""
-    words = _read("/proc/self/status").partition("NSpid:")[2].partition("\n")[0].split()
+    words = read_text("/proc/self/status").partition("NSpid:")[2].partition("\n")[0].split()
     return len(words) > 1 or os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
 
 

@@ -13,6 +13,7 @@ from meshrun.agent import netlink
 from meshrun.agent.accelerators import Found, check_slices, choose, find_accelerators, find_misfit
 from meshrun.agent.cgroup import find_cgroup, read_quota
 from meshrun.agent.installed import Script, Torch, find_program, find_torch, read_script
+from meshrun.agent.procs import read_text
 from meshrun.agent.shares import make_shares
 from meshrun.agent.spawn import to_text
 from meshrun.agent.topology import read_cores
@@ -135,14 +136,6 @@ def _check_script(brief: Brief, base: Mapping[str, str]) -> Script:
     return Script()
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
 def count_cores() -> int:
     """Physical cores that this process may use: those of its affinity, and a container's quota if that is less.
 
@@ -153,7 +146,7 @@ def count_cores() -> int:
 
 def read_memory() -> int:
     """Bytes of memory: the machine's, or the container's limit if that is less."""
-    words = _read("/proc/meminfo").split()
+    words = read_text("/proc/meminfo").split()
     total = int(words[1]) * 1024 if len(words) > 1 else 0
-    limit = _read(f"{find_cgroup('memory.max')}/memory.max").strip()
+    limit = read_text(f"{find_cgroup('memory.max')}/memory.max").strip()
     return min(total, int(limit)) if limit.isdecimal() else total

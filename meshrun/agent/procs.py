@@ -54,6 +54,14 @@ def read_text(path: str) -> str:
     return os.fsdecode(read_bytes(path))
 
 
+def list_names(folder: str) -> list[str]:
+    """The names in a folder, sorted; none if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 class Mount(NamedTuple):
     """One line of /proc/self/mountinfo: which part of a file system is mounted where."""
 

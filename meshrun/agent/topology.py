@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from meshrun.agent.binding import NOWHERE, Core, Topology
+from meshrun.agent.procs import list_names, read_text
 from meshrun.wire.cpus import parse_cpus
 
-_MOST_BYTES = 64 * 1024
 _MOST_NODES = 1024
 
 
@@ -41,24 +41,9 @@ def read_device_nodes(device: str, ids: Sequence[str], root: str = "") -> tuple[
     return tuple(_read_numa_node(addresses.get(one, addresses.get(_short(one), "")), root) for one in ids)
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(_MOST_BYTES)
-    except OSError:
-        return ""
-
-
-def _list(path: str) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
-
-
 def _read_cpus(path: str) -> tuple[int, ...]:
     try:
-        return parse_cpus(_read(path))
+        return parse_cpus(read_text(path))
     except ValueError:
         return ()
 
@@ -73,14 +58,14 @@ def _node(root: str, number: int) -> str:
 
 
 def _numa_numbers(root: str) -> list[int]:
-    names = _list(f"{root}/sys/devices/system/node")
+    names = list_names(f"{root}/sys/devices/system/node")
     return sorted(int(name[4:]) for name in names if re.fullmatch(r"node[0-9]{1,5}", name))[:_MOST_NODES]
 
 
 def _read_distances(numbers: Sequence[int], root: str) -> Iterator[tuple[tuple[int, int], int]]:
     """Each node's file has a number for every node that is online, in their order."""
     for here in numbers if len(numbers) > 1 else ():
-        words = _read(f"{_node(root, here)}/distance").split()
+        words = read_text(f"{_node(root, here)}/distance").split()
         yield from (((here, there), int(word)) for there, word in zip(numbers, words, strict=False) if word.isdigit())
 
 
@@ -93,7 +78,7 @@ def _short(uuid: str) -> str:
 
 
 def _read_numa_node(address: str, root: str) -> int:
-    text = _read(f"{root}/sys/bus/pci/devices/{address}/numa_node").strip() if address else ""
+    text = read_text(f"{root}/sys/bus/pci/devices/{address}/numa_node").strip() if address else ""
     return int(text) if text.isdecimal() else NOWHERE  # the kernel says -1 where the firmware says nothing
 
 
@@ -103,8 +88,8 @@ def _nvidia_addresses(root: str) -> dict[str, str]:
     folder = f"{root}/proc/driver/nvidia/gpus"
     found: dict[str, str] = {}
     number = 0
-    for address in _list(folder):
-        about = _parse_table(_read(f"{folder}/{address}/information"))
+    for address in list_names(folder):
+        about = _parse_table(read_text(f"{folder}/{address}/information"))
         if os.path.exists(f"{root}/dev/nvidia{about.get('Device Minor', '')}"):
             found[str(number)] = found[about.get("GPU UUID", "")] = address.lower()
             number += 1
@@ -119,8 +104,8 @@ def _parse_table(text: str) -> dict[str, str]:
 def _amd_addresses(root: str) -> dict[str, str]:
     """HIP counts the topology's nodes that can compute, in their order."""
     folder = f"{root}/sys/class/kfd/kfd/topology/nodes"
-    names = sorted((name for name in _list(folder) if name.isdecimal()), key=int)
-    tables = [dict(re.findall(r"^(\w+) ([0-9]+)$", _read(f"{folder}/{name}/properties"), re.M)) for name in names]
+    names = sorted((name for name in list_names(folder) if name.isdecimal()), key=int)
+    tables = [dict(re.findall(r"^(\w+) ([0-9]+)$", read_text(f"{folder}/{name}/properties"), re.M)) for name in names]
     able = (table for table in tables if int(table.get("simd_count", 0)))
     return {str(number): _spell_address(table) for number, table in enumerate(able)}
 

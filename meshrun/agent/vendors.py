@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 
 from meshrun.agent import nvidia
-from meshrun.agent.look import Look, Seen, explain_closed, list_names, may_open, read_text, split_closed
+from meshrun.agent.look import Look, Seen, explain_closed, may_open, split_closed
+from meshrun.agent.procs import list_names, read_text
 from meshrun.dataclass import replace
 from meshrun.wire.masks import Have, counted
 
