@@ -4,7 +4,6 @@ Called by: cli.request."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -14,6 +13,7 @@ from meshrun.cli.inside import HINT, WRONG, is_launcher
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.guess import looks_like_hostfile
 from meshrun.spec.job import form_of, resolve
+from meshrun.spec.near import find_near
 from meshrun.spec.settings import Settings
 
 VERBS = ("run", "plan", "ps", "stacks", "stop")
@@ -88,7 +88,7 @@ def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | N
 def _hint(word: str) -> str:
     if "=" in word:
         return f"if it is a mesh: --mesh {word}"
-    if close := difflib.get_close_matches(word[:40], [*VERBS, *_MEANT], 1, 0.7):
+    if close := find_near(word[:40], [*VERBS, *_MEANT], 0.7):
         return _MEANT.get(close[0]) or f"did you mean `meshrun {close[0]}`?"
     if re.fullmatch(r"python[0-9.]*", os.path.basename(word)):
         return f"the script runs under python anyway: leave out `{word}`"

@@ -4,11 +4,11 @@ Called by: cli."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.near import find_near
 
 # What describes one machine, one login or one run: right here, wrong on another node. A glob never takes these.
 MACHINE_OWN = (
@@ -81,6 +81,6 @@ def refuse_ours(named: Iterable[tuple[str, Place]]) -> None:
 
 def _unset(name: str, environ: Mapping[str, str]) -> Problem:
     shown = name[:80]
-    near = difflib.get_close_matches(shown, environ, 1)
+    near = find_near(shown, environ)
     hint = f"did you mean {near[0]}? {shown}=VALUE gives it a value" if near else f"{shown}=VALUE gives it a value"
     return Problem(f"{shown} is not set here", Place("-x"), hint=hint)

@@ -4,13 +4,13 @@ Called by: report.report, report.summary, report.board, cli."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
 from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.plan.values import WorkerPlan
+from meshrun.spec.near import find_near
 
 _PLACE = Place("--show")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
@@ -67,7 +67,7 @@ def check_show(show: Show, names: Sequence[str]) -> None:
     problems = []
     for name, _ in show.dims:
         if name not in names:
-            near = difflib.get_close_matches(name[:60], names, 1)
+            near = find_near(name[:60], names)
             hint = f"did you mean {near[0]}=?" if near else f"the mesh has {', '.join(names)}"
             problems.append(Problem(f"the mesh has no dim {name[:60]!r}", _PLACE, hint=hint))
     if problems:

@@ -4,11 +4,11 @@ Called by: cli.main, before click sees anything: no prefix matching, no lost `--
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
 from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.near import find_near
 from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
 
 HELP = ("--help", "-h", "--version", "-V")
@@ -119,4 +119,4 @@ def _nearest(flag: str) -> str:
     if len(flag) > 2 and "-" + flag in known:
         return "-" + flag
     begun = [name for name in known if len(flag) > 4 and name.startswith(flag)]
-    return next(iter([*begun, *difflib.get_close_matches(flag[:80], known, 1, 0.7)]), "")
+    return next(iter([*begun, *find_near(flag[:80], known, 0.7)]), "")

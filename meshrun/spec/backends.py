@@ -4,8 +4,9 @@ Called by: spec.job, plan.checks."""
 
 from __future__ import annotations
 
-import difflib
 import re
+
+from meshrun.spec.near import find_near
 
 _FORM = re.compile(r"(?:[a-z]\w*:)?[a-z]\w*(?:,[a-z]\w*:[a-z]\w*)*\Z", re.ASCII)
 # torch's own, and those that accelerators' plugins register when torch loads them by itself.
@@ -29,7 +30,7 @@ def check_backend(text: str, registers: bool, early: bool) -> tuple[str, str] | 
     if not _FORM.match(text.lower()):
         return f"{text[:60]!r} is not a backend", _FORM_HINT
     for name in find_names(text):
-        near = difflib.get_close_matches(name[:40], KNOWN, 1, 0.7)
+        near = find_near(name[:40], KNOWN, 0.7)
         if name not in KNOWN and not registers and (early or near):
             first = f"did you mean {near[0]}? " if near else f"torch has {' '.join(KNOWN[:6])}; "
             return f"no backend is named {name[:60]}", first + PACKAGE_HINT

@@ -4,7 +4,6 @@ Called by: spec.job, cli."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 from meshrun.dataclass import dataclass, replace
@@ -12,6 +11,7 @@ from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.hostkeys import parse_devices
 from meshrun.spec.hostlist import RangeError, expand, split_outside
 from meshrun.spec.hostname import NameProblem
+from meshrun.spec.near import find_near
 from meshrun.spec.values import Host
 
 # Each unknown name is compared with every host for a hint; beyond this it is the wrong option or the wrong hostfile.
@@ -171,7 +171,7 @@ def _outside(name: str) -> str:
 def _hint(name: str, hosts: Sequence[Host]) -> str:
     if set(name) & set("*?"):
         return "there are no wildcards; write a range, as in gpu[01-16]"
-    near = difflib.get_close_matches(name[:80], (host.name for host in hosts), 1)
+    near = find_near(name[:80], (host.name for host in hosts))
     return f"did you mean {near[0]}?" if near else _list_names(hosts)
 
 

@@ -4,8 +4,9 @@ Called by: spec.mesh, spec.mesh_file, worker.options."""
 
 from __future__ import annotations
 
-import difflib
 import re
+
+from meshrun.spec.near import find_near
 
 # As torch.distributed.ProcessGroupNCCL.Options and its `config` (ncclConfig_t) have them. Whether the NCCL of a node
 # is new enough for one is known there only.
@@ -44,7 +45,7 @@ def read_option(name: str, text: str) -> int | str | None:
 
 def nearest_option(name: str) -> str:
     """A hint for a name that is no option."""
-    near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name[:40].lower(), KINDS, 1, 0.5)
+    near = [_MEANT[name]] if name in _MEANT else find_near(name[:40].lower(), KINDS, 0.5)
     return f"did you mean {near[0]}?" if near else f"NCCL's options are {' '.join(KINDS)}"
 
 

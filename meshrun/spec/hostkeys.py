@@ -4,7 +4,6 @@ Called by: spec.hostfile."""
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from meshrun.dataclass import dataclass, field
 from meshrun.errors import Place
 from meshrun.spec.hostname import NameProblem, read_number
 from meshrun.spec.labels import parse_label
+from meshrun.spec.near import find_near
 from meshrun.spec.values import Host
 from meshrun.spec.words import Word
 
@@ -127,7 +127,7 @@ def _split(word: Word) -> tuple[str, str]:
 
 def _nearest(key: str) -> str:
     lowered = key.lower()
-    near = [_MEANT[lowered]] if lowered in _MEANT else difflib.get_close_matches(lowered[:40], KNOWN, 1, 0.5)
+    near = [_MEANT[lowered]] if lowered in _MEANT else find_near(lowered[:40], KNOWN, 0.5)
     return f"did you mean {near[0]}=?" if near else f"the keys are {' '.join(KNOWN)} env.NAME"
 
 

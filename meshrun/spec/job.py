@@ -4,7 +4,6 @@ Called by: cli.request."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from math import prod
@@ -260,6 +259,8 @@ def _check_words(settings: Settings) -> Iterator[Problem]:
 
 def is_loopback(address: str) -> bool:
     """Whether an address or name stands for the machine that looks it up."""
+    import ipaddress  # only a pinned --master-addr needs it
+
     try:
         return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:

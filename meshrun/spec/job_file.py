@@ -4,13 +4,13 @@ Called by: cli.request, which imports it only when there is a job file, because 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 
 from yaml import CollectionNode, MappingNode, Node, ScalarNode
 
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.near import find_near
 from meshrun.spec.nodes import compose_nodes
 from meshrun.spec.options import BY_NAME, Kind
 from meshrun.spec.settings import Given, name_here
@@ -117,7 +117,7 @@ def _hint(name: str) -> str:
         return "the script and its arguments stand on the command line: meshrun --job FILE SCRIPT ARGS"
     if name in _SPECIAL:
         return _SPECIAL[name]
-    close = difflib.get_close_matches(name[:80], [known for known in BY_NAME if known != "job"], 1, 0.6)
+    close = find_near(name[:80], [known for known in BY_NAME if known != "job"])
     near = (
         f"did you mean {close[0]}?" if close else "the keys are the names of the options; `meshrun --help` lists them"
     )

@@ -4,7 +4,6 @@ Called by: spec.job, cli."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.group_options import KINDS, nearest_option, read_option
 from meshrun.spec.mesh import Path, check_spec, is_name, read_size, size_problem
+from meshrun.spec.near import find_near
 from meshrun.spec.nodes import Mark, compose_nodes, mark_of, problem_at
 from meshrun.spec.presets import PRESETS, expand_preset, order_dims
 from meshrun.spec.values import MeshSpec, Options
@@ -193,7 +193,7 @@ class _Reader:
     def preset(self, path: Path, node: Node) -> str:
         text = self.text(path, node)
         if text and text not in PRESETS:
-            near = difflib.get_close_matches(text[:40].lower(), PRESETS, 1, 0.5)
+            near = find_near(text[:40].lower(), PRESETS, 0.5)
             hint = f"did you mean {near[0]}?" if near else f"the presets are {' '.join(PRESETS)}"
             self.refuse(mark_of(node), f"'{text[:60]}' is not a preset", hint)
         return text if text in PRESETS else ""
@@ -250,9 +250,9 @@ def _quoted(node: Node) -> bool:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    if known != KEYS and difflib.get_close_matches(name[:40].lower(), KEYS, 1, 0.8):
+    if known != KEYS and find_near(name[:40].lower(), KEYS, 0.8):
         return f"it belongs below mesh: as in mesh: {{{name[:40]}: ...}}"
-    near = difflib.get_close_matches(name[:40].lower(), known, 1, 0.5)
+    near = find_near(name[:40].lower(), known, 0.5)
     return f"did you mean {near[0]}?" if near else f"the keys are {' '.join(known)}"
 
 

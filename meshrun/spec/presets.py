@@ -4,11 +4,11 @@ Called by: spec.mesh_file."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from meshrun.dataclass import dataclass
 from meshrun.spec.mesh import Dims, Path
+from meshrun.spec.near import find_near
 
 Degrees = Mapping[str, int | None]
 Finding = tuple[Path, str, str]
@@ -54,7 +54,7 @@ def expand_preset(name: str, said: Dims, order: Sequence[str]) -> tuple[Layout, 
 def _check_said(name: str, preset: Preset, said: Dims, order: Sequence[str]) -> Iterator[Finding]:
     for degree, _ in said:
         if degree not in preset.degrees:
-            near = difflib.get_close_matches(degree[:40], preset.degrees, 1, 0.6)
+            near = find_near(degree[:40], preset.degrees)
             hint = f"did you mean {near[0]}?" if near else f"its degrees are {' '.join(preset.degrees)}"
             yield ("dims", degree), f"{name} has no degree {degree[:60]}", hint
     if order and not preset.ordered:
@@ -170,7 +170,7 @@ def order_dims(dims: Dims, order: Sequence[str], elsewhere: Sequence[str]) -> tu
     found: list[Finding] = []
     for token in order:
         if token not in (*names, *elsewhere, *MEGATRON):
-            near = difflib.get_close_matches(token[:40], names, 1, 0.5)
+            near = find_near(token[:40], names, 0.5)
             hint = f"did you mean {near[0]}?" if near else f"the dims are {' '.join(names)}"
             found.append((("order",), f"order names {token[:60]}, which is not a dim", hint))
     missing = [name for name in names if name not in order]

@@ -4,13 +4,13 @@ Called by: cli.request."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from meshrun.dataclass import dataclass, replace
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.near import find_near
 from meshrun.spec.options import ALWAYS, BY_FLAG, BY_NAME, FIXED, OPTIONS, Kind, Option
 
 Settings = Mapping[str, Any]
@@ -71,7 +71,7 @@ def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
     name = variable.removeprefix("MESHRUN_").lower().replace("_", "-")
     hint = name_here(name, lambda option, value: _variable(BY_NAME[option], value))
     if not hint:
-        close = difflib.get_close_matches(variable[:80], list(known), 1, 0.9)
+        close = find_near(variable[:80], list(known), 0.9)
         hint = f"did you mean {close[0]}?" if close else ""
     return [Problem(f"unknown variable {variable[:80]}", hint=hint)] if hint else []
 
@@ -189,7 +189,7 @@ def _flag(option: Option, given: Given) -> bool:
 def _choice(option: Option, given: Given) -> str:
     word = given.texts[0]
     if word not in option.choices:
-        close = difflib.get_close_matches(word[:80], option.choices, 1, 0.6)
+        close = find_near(word[:80], option.choices)
         near = f"did you mean {close[0]}?" if close else ""
         hint = _instead(option, word.lower()) or near
         raise _wrong(given, f"one of {', '.join(option.choices)} is needed", hint)

@@ -4,10 +4,10 @@ Called by: spec.job, plan.commands, report.summary, watch."""
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.near import find_near
 from meshrun.spec.values import EarlySignal
 
 _ALL = (
@@ -43,7 +43,7 @@ def _parse_signal(word: str) -> int:
     if name in _DEAF:
         raise InputError(Problem(f"no program can handle {word}", _PLACE, hint="USR1 is what most scripts listen for"))
     if name not in _NAMES:
-        close = difflib.get_close_matches(name, _NAMES, 1, 0.6)
+        close = find_near(name, _NAMES)
         hint = f"did you mean {close[0]}?" if close else "USR1, USR2, HUP, INT, TERM, ..."
         raise InputError(Problem(f"unknown signal {word[:40]}", _PLACE, hint=hint))
     return _NAMES.index(name) + 1
