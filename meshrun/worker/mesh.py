@@ -59,19 +59,22 @@ class Groups:
             world: dist.ProcessGroup = dist.group.WORLD
             return world
         options = make_options(dict(asked), backend or dist.get_backend_config(), timeout_s, name)
+        how: dict[str, Any] = {
+            "timeout": timedelta(seconds=timeout_s),
+            "pg_options": options,
+            "group_desc": f"mesh_{name}",
+        }
+        if can_split(backend):
+            split = dist.split_group(dist.group.WORLD, [list(ranks) for ranks in partition], **how)
+            assert split is not None  # every partition covers the world
+            return split
         rank, mine = dist.get_rank(), None
         with side_groups(backend):
             for ranks in partition:
                 if self.alone and rank not in ranks:
                     continue
-                group = dist.new_group(
-                    list(ranks),
-                    timeout=timedelta(seconds=timeout_s),
-                    backend=backend or None,
-                    pg_options=options,
-                    use_local_synchronization=self.alone,
-                    group_desc=f"mesh_{name}",
-                )
+                local = self.alone
+                group = dist.new_group(list(ranks), backend=backend or None, use_local_synchronization=local, **how)
                 if rank in ranks:
                     mine = group
         assert mine is not None  # every partition covers the world
@@ -122,6 +125,19 @@ def can_make_alone(mesh: Mapping[str, Any]) -> bool:
     by_split = getattr(c10d, "_use_torchcomms_enabled", lambda: False)()
     bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
     return len(c10d._world.pg_names) == 1 and not (bound or by_split or any("mpi" in name for name in backends))
+
+
+def can_split(backend: str) -> bool:
+    """Whether all groups of a partition can be made in one step, as splits of the world's communicator.
+
+    As `init_device_mesh` itself decides: the script has bound the world to an accelerator (`device_id`), whose backend can
+    split (NCCL, XCCL), and the dim has no other backend. Group by group, each rank would take part in the making of each."""
+    if getattr(dist.group.WORLD, "bound_device_id", None) is None or not torch.accelerator.is_available():
+        return False
+    device: Any = torch.accelerator.current_accelerator()
+    parent: Any = dist.group.WORLD
+    own = parent._get_backend(device)
+    return bool(own.supports_splitting) and backend in ("", own.name())
 
 
 @contextmanager

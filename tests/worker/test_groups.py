@@ -170,6 +170,42 @@ def test_gloo_groups_beside_a_world_that_is_bound_to_a_device(player: Player) ->
     assert [end.out.splitlines() for end in ends] == [["cuda:0 0"], ["cuda:0 1", "True"]]
 
 
+def test_a_world_that_is_bound_to_a_device_is_split_once_for_each_dim(player: Player) -> None:
+    """Through a stand-in for `split_group` that takes the same arguments; never run with NCCL."""
+    ends = run(
+        player,
+        """
+        import inspect
+        from meshrun.worker.mesh import build_meshes
+        real, asked, world = inspect.signature(dist.split_group), [], dist.group.WORLD
+        backend = type(world._get_backend(torch.device("cpu")))
+        def split(*args, **kwargs):
+            given = real.bind(*args, **kwargs).arguments
+            asked.append((given["split_ranks"], given["group_desc"], given["timeout"].total_seconds()))
+            world.bound_device_id = None
+            made = [dist.new_group(ranks) for ranks in given["split_ranks"]]
+            world.bound_device_id = torch.device("cuda", 0)
+            return next(group for group in made if dist.get_rank(group) >= 0)
+        dist.split_group = split
+        torch.accelerator.is_available = lambda: True
+        torch.accelerator.current_accelerator = lambda: torch.device("cpu")
+        backend.supports_splitting = True
+        world.bound_device_id = torch.device("cuda", 0)
+        asks = {"dims": {"dp": 2, "tp": 2}, "factorings": {"e": {"edp": 2, "ep": 2}}, "timeout_s": {"tp": 7}}
+        mesh = build_meshes(asks, "cpu", 4, 60).meshes[""]
+        world.bound_device_id = None
+        print(asked[0], asked[1], asked[2:])
+        print(total(mesh.get_group("dp")), total(mesh.get_group("tp")))
+        """,
+        4,
+        {"dp": 4},
+    )
+    rows, columns = "[[0, 1], [2, 3]]", "[[0, 2], [1, 3]]"
+    splits = f"({columns}, 'mesh_dp', 60.0) ({rows}, 'mesh_tp', 7.0) [({rows}, 'mesh_ep', 60.0)]"
+    sums = [(2, 1), (4, 1), (2, 5), (4, 5)]
+    assert [end.out for end in ends] == [f"{splits}\n{dp} {tp}\n" for dp, tp in sums]
+
+
 def test_children_know_their_places_in_factorings_too(player: Player) -> None:
     (_, end, *_) = run(
         player,
