@@ -130,8 +130,8 @@ def can_make_alone(mesh: Mapping[str, Any]) -> bool:
 def can_split(backend: str) -> bool:
     """Whether all groups of a partition can be made in one step, as splits of the world's communicator.
 
-    As `init_device_mesh` itself decides: the script has bound the world to an accelerator (`device_id`), whose backend can
-    split (NCCL, XCCL), and the dim has no other backend. Group by group, each rank would take part in the making of each."""
+    As `init_device_mesh` itself decides: the script has bound the world to an accelerator (`device_id`) whose backend
+    can split (NCCL, XCCL), and the dim has no other one. Made one by one, every group would take every rank's time."""
     if getattr(dist.group.WORLD, "bound_device_id", None) is None or not torch.accelerator.is_available():
         return False
     device: Any = torch.accelerator.current_accelerator()
