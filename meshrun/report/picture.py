@@ -15,7 +15,7 @@ from meshrun.plan.text import describe_reach
 from meshrun.plan.values import NodePlan, Plan, WorkerPlan
 from meshrun.spec.grid import Partition
 
-WIDTH = 1240
+WIDTH = 1410  # eight boxes of the smallest cells
 SMALL = 256  # with more ranks than this a cell has no room for its group's number
 GAP, PAD, HEAD, TITLE = 10, 6, 18, 62
 # Light enough for black text on each (9:1 and more), and told apart without red and green; a group's number and its
@@ -73,8 +73,16 @@ def make_sheet(plan: Plan) -> Sheet:
     cell, fonts = ((38, 28), (11, 8.2)) if small else ((50, 36), (13, 9)) if middle else ((72, 46), (16, 11))
     cells = most if most <= 4 else ceil(most / 2) if most <= 16 else 8
     box = (max(cells * cell[0], 90) + 2 * PAD, ceil(most / cells) * cell[1] + HEAD + PAD)
-    boxes = max(1, min(len(plan.nodes), (WIDTH - GAP) // (box[0] + GAP)))
+    boxes = choose_row(len(plan.nodes), max(1, (WIDTH - GAP) // (box[0] + GAP)))
     return Sheet(cell, fonts, cells, boxes, box, TITLE + ceil(len(plan.nodes) / boxes) * (box[1] + GAP) + GAP)
+
+
+def choose_row(nodes: int, room: int) -> int:
+    """How many boxes stand in a row: as many as there is room for, or fewer where all rows are then equally long.
+
+    What a row holds (a rack, a pipeline stage) then stands below the same of the row before."""
+    most = min(nodes, room)
+    return next((count for count in range(most, most // 2, -1) if nodes % count == 0), most)
 
 
 def make_panels(plan: Plan) -> list[Panel]:

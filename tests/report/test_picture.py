@@ -15,7 +15,7 @@ import pytest
 from meshrun.plan.placement import make_plan
 from meshrun.plan.values import Plan
 from meshrun.report.page import render_html
-from meshrun.report.picture import COLOURS, make_sheet, render_svg
+from meshrun.report.picture import COLOURS, choose_row, make_sheet, render_svg
 from meshrun.spec.values import Host, MeshSpec
 from tests.plan.examples import plan
 
@@ -46,6 +46,14 @@ def placed(request: pytest.FixtureRequest) -> Plan:
 def test_golden() -> None:
     check_golden("small.svg", render_svg(plan(*PLANS["8"])))
     check_golden("uneven.html", render_html(plan(*PLANS["uneven"])))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "room", "row"),
+    [(1, 8, 1), (8, 8, 8), (128, 8, 8), (16, 6, 4), (24, 6, 6), (10, 8, 5), (13, 6, 6), (3, 1, 1)],
+)
+def test_rows_are_equally_long_where_they_can_be(nodes: int, room: int, row: int) -> None:
+    assert choose_row(nodes, room) == row
 
 
 def numbers(element: ElementTree.Element, *names: str) -> list[float]:
