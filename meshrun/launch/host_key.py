@@ -142,5 +142,6 @@ def _make_hint(target: Target, verdict: Verdict) -> str:
     port = ["-p", str(target.port)] if target.port != 22 else []
     scan = shlex.join(["ssh-keyscan", *port, target.hostname])
     file = shlex.quote(target.known_hosts[0]) if target.known_hosts else "~/.ssh/known_hosts"
-    hint = f"compare it and add it with `{target.login}` or `{scan} >> {file}`"
-    return hint + (", or use --host-key-policy accept-new" if verdict is not Verdict.OTHER_TYPE else "")
+    if verdict is Verdict.OTHER_TYPE:  # for ssh that is a changed key, too, whatever the policy: it would not add it
+        return f"someone may be in between, also with accept-new; compare it and add it with `{scan} >> {file}`"
+    return f"compare it and add it with `{target.login}` or `{scan} >> {file}`, or use --host-key-policy accept-new"

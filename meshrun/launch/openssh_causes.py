@@ -16,6 +16,7 @@ from meshrun.launch.openssh_ears import Ears
 
 FAILED = 255  # ssh's own exit code for a failure of its own; a command may end with it, too
 _LAST_LINES = 8
+_LOCKED = " (it needs a passphrase and is not in the agent, or cannot be read)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +161,15 @@ def _hint_changed_key(case: _Case) -> str:
 
 def _say_refused_login(case: _Case) -> str:
     why = "it closed the connection (MaxAuthTries)" if "Too many" in case.match[0] else _say_methods(case)
-    tried = _find_tried(case) if case.hop is case.way[-1] else []
+    tried = [name + wrong for name, wrong in _find_tried(case).items()]
     after = f"; tried in order: {', '.join(tried)}" if tried else ""
     return f"{case.get('host') or case.hop.hostname} does not let {case.get('user') or case.hop.user} in: {why}{after}"
+
+
+def _hint_refused_login(case: _Case) -> str:
+    hint = f"make `{case.hop.login}` work without a password, or see --identity"
+    locked = [shlex.quote(name) for name, wrong in _find_tried(case).items() if wrong == _LOCKED]
+    return f"`ssh-add {' '.join(locked)}` asks for the passphrase once; or {hint}" if locked else hint
 
 
 def _say_methods(case: _Case) -> str:
@@ -170,15 +177,17 @@ def _say_methods(case: _Case) -> str:
     return f"it takes {case.get('methods').replace(',', ', ')}" + (f"; {signing}" if signing else "")
 
 
-def _find_tried(case: _Case) -> list[str]:
-    """The keys in the order in which they were offered, with what was wrong on our side."""
+def _find_tried(case: _Case) -> dict[str, str]:
+    """The keys in the order of their offers, with what was wrong on our side; a jump does not tell its own."""
     tried: dict[str, str] = {}
+    if case.hop is not case.way[-1]:
+        return tried
     for line in case.ears.debug:
         if offered := re.match(r"debug1: Offering (?:\S+ )?public key: (.+?)(?: \S+ SHA256:\S+(.*))?$", line):
             name = f"agent key {offered[1]}" if (offered[2] or "").strip() == "agent" else offered[1]
             tried.setdefault(name, "")
         elif accepted := re.match(r"debug1: Server accepts key: (.+?)(?: \S+ SHA256:\S+.*)?$", line):
-            tried[accepted[1]] = " (it needs a passphrase and is not in the agent, or cannot be read)"
+            tried[accepted[1]] = _LOCKED
         elif private := re.match(r"debug1: Trying private key: (.+)$", line):
             tried.setdefault(private[1], "")
     for line in case.ears.plain:
@@ -186,7 +195,7 @@ def _find_tried(case: _Case) -> list[str]:
             tried[missing[1]] = " (no such file)"
         elif wide := re.match(r"Permissions \S+ for '(.*)' are too open", line):
             tried[wide[1]] = f" (others may read it, so ssh does not use it: chmod 600 {wide[1]})"
-    return [name + wrong for name, wrong in tried.items()]
+    return tried
 
 
 def _row(
@@ -201,7 +210,6 @@ _UP, _NET = "is the machine up, and no firewall between?", "check the address an
 _HUNG_UP = re.compile(r"(?:kex|ssh)_exchange_identification: |banner exchange: |Connection (?:closed|reset) by ")
 _DROPS = "its sshd may be at MaxStartups, or is no sshd"
 _NO_SSHD = "{hostname} port {port} did not answer as an sshd in time"
-_KEYS = "make `{login}` work without a password, or see --identity"
 
 # Looked at in this order, each over all lines: a general message (the connection closed) follows its special cause.
 _ROWS: tuple[_Row, ...] = (
@@ -226,9 +234,9 @@ _ROWS: tuple[_Row, ...] = (
          _say_unknown_key, _hint_unknown_key),
     _row(r"Host key verification failed", CauseKind.HOST_KEY_UNKNOWN, _say_unknown_key, _hint_unknown_key),
     _row(r"Received disconnect from \S+(?: port \d+)?:\s*\d+: Too many authentication failures", CauseKind.AUTH,
-         _say_refused_login, _KEYS),
+         _say_refused_login, _hint_refused_login),
     _row(r"(?:(?P<user>\S+)@(?P<host>\S+): )?Permission denied \((?P<methods>.*)\)", CauseKind.AUTH,
-         _say_refused_login, _KEYS),
+         _say_refused_login, _hint_refused_login),
     _row(r"Unable to negotiate with (?P<host>\S+) port \d+: (?P<why>.*)", CauseKind.CONFIG,
          "{host} speaks no ssh algorithm in common: {why}", "see Ciphers, MACs, KexAlgorithms, HostKeyAlgorithms"),
     _row(r"Connection to (?P<host>(?!UNKNOWN)\S+) port \d+ timed out", CauseKind.TIMED_OUT, _NO_SSHD, _UP),

@@ -11,7 +11,7 @@ from meshrun.dataclass import dataclass
 from meshrun.errors import InputError, Place, Problem
 from meshrun.launch.ssh_canonical import DEFAULTS, canonicalize, normalize
 from meshrun.launch.ssh_jump import parse_jump, read_chain
-from meshrun.launch.ssh_keywords import ALIASES, KEYWORDS, REMEDY, Use, check_value, spell
+from meshrun.launch.ssh_keywords import ALIASES, CORRECT, KEYWORDS, REMEDY, Use, check_value, spell
 from meshrun.launch.ssh_match import Facts, World, holds, parse_match
 from meshrun.launch.ssh_words import WordsError, expand, match_host, match_pattern, split_line, split_words
 
@@ -155,7 +155,7 @@ class _Reading:
 
     def _complain(self, line: Line, problem: str, hint: str = "") -> None:
         text = f"{spell(line.keyword)} {line.text}".rstrip()
-        self._problems[line.at] = Problem(f"the ssh config says {text}: {problem}", line.at, hint=hint)
+        self._problems[line.at] = Problem(f"the ssh config says {text}: {problem}", line.at, hint=hint or CORRECT)
 
     def _is_host(self, line: Line) -> bool:
         active = False

@@ -234,10 +234,3 @@ def explain_input(error: InputError) -> Cause:
     said = (f"{problem.place}: {problem.message}" if problem.place else problem.message for problem in error.problems)
     hints = dict.fromkeys(problem.hint for problem in error.problems if problem.hint)
     return Cause(CauseKind.CONFIG, "; ".join(said), "; ".join(hints))
-
-
-def refuse_login(target: Target, tried: list[str], why: str) -> Cause:
-    """Why nobody was let in, with all that was tried, in order."""
-    message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
-    message += f"; tried in order: {', '.join(tried)}" if tried else "; there was no key to try"
-    return Cause(CauseKind.AUTH, message, f"make `{target.login}` work without a password, or see --identity")

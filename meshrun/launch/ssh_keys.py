@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -14,7 +15,7 @@ from pathlib import Path
 import paramiko
 from paramiko.pkey import PublicBlob
 
-from meshrun.dataclass import dataclass
+from meshrun.dataclass import dataclass, replace
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch.ssh_agent import Agent, AgentError, AgentKey
 from meshrun.launch.ssh_cert import (
@@ -26,7 +27,7 @@ from meshrun.launch.ssh_cert import (
     read_public_part,
     read_type,
 )
-from meshrun.launch.ssh_connect import Failed, refuse_login
+from meshrun.launch.ssh_connect import Failed
 from meshrun.launch.ssh_target import Target
 from meshrun.launch.ssh_words import restrict
 
@@ -53,28 +54,39 @@ class Offer:
     key: Key | None = None
     why_not: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.label} ({self.why_not})" if self.why_not else self.label
+
 
 def log_in(transport: paramiko.Transport, target: Target) -> None:
     """Public keys only. Raises Failed, naming all that was tried, in order."""
     if target.no_keys:
-        raise Failed(refuse_login(target, [], target.no_keys))
-    tried: list[str] = []
+        raise _refuse(target, [], target.no_keys)
+    tried: list[Offer] = []
     agent, held, why_not = _open_agent(target)
     try:
         for offer in find_offers(target, held):
-            if offer.key is None:
-                tried.append(f"{offer.label} ({offer.why_not})")
-                continue
-            tried.append(offer.label)
-            if _try_key(transport, target, offer.key, tried):
+            tried.append(offer)
+            if offer.key is not None and _try_key(transport, target, offer.key, tried):
                 return
     finally:
         if agent:
             agent.close()
-    raise Failed(refuse_login(target, tried + why_not, ""))
+    raise _refuse(target, tried + why_not, "")
 
 
-def _open_agent(target: Target) -> tuple[Agent | None, list[AgentKey], list[str]]:
+def _refuse(target: Target, tried: Sequence[Offer], why: str) -> Failed:
+    """Why nobody was let in, with all that was tried, in order."""
+    message = f"{target.hostname} does not let {target.user} in" + (f": {why}" if why else "")
+    message += f"; tried in order: {', '.join(map(str, tried))}" if tried else "; there was no key to try"
+    hint = f"make `{target.login}` work without a password, or see --identity"
+    if locked := [shlex.quote(offer.label) for offer in tried if offer.why_not == _LOCKED]:
+        start = "" if target.agent else "start an agent (`eval $(ssh-agent)`), then "
+        hint = f"{start}`ssh-add {' '.join(locked)}` asks for the passphrase once; or {hint}"
+    return Failed(Cause(CauseKind.AUTH, message, hint))
+
+
+def _open_agent(target: Target) -> tuple[Agent | None, list[AgentKey], list[Offer]]:
     """The agent, its keys, and why there are none."""
     if not target.agent:
         return None, [], []
@@ -82,16 +94,16 @@ def _open_agent(target: Target) -> tuple[Agent | None, list[AgentKey], list[str]
         agent = Agent(target.agent)
         return agent, agent.list_keys(), []
     except AgentError as error:
-        return None, [], [str(error)]
+        return None, [], [Offer(str(error))]
 
 
-def _try_key(transport: paramiko.Transport, target: Target, key: Key, tried: list[str]) -> bool:
+def _try_key(transport: paramiko.Transport, target: Target, key: Key, tried: list[Offer]) -> bool:
     try:
         rest = transport.auth_publickey(target.user, key)  # type: ignore[arg-type]
     except paramiko.BadAuthenticationType as error:
-        raise Failed(refuse_login(target, tried, f"it only offers {', '.join(error.allowed_types)}")) from None
+        raise _refuse(target, tried, f"it only offers {', '.join(error.allowed_types)}") from None
     except AgentError as error:
-        tried[-1] += f" ({error})"
+        tried[-1] = replace(tried[-1], why_not=str(error))
         return False
     except (paramiko.SSHException, EOFError, OSError):
         if transport.is_active():
@@ -99,9 +111,9 @@ def _try_key(transport: paramiko.Transport, target: Target, key: Key, tried: lis
         if len(tried) == 1:
             message = f"{target.hostname} port {target.port} closed the connection during login"
             raise Failed(Cause(CauseKind.DROPPED, message)) from None
-        raise Failed(refuse_login(target, tried, "it closed the connection (MaxAuthTries)")) from None
+        raise _refuse(target, tried, "it closed the connection (MaxAuthTries)") from None
     if rest:
-        raise Failed(refuse_login(target, tried, f"it also wants {', '.join(rest)}"))
+        raise _refuse(target, tried, f"it also wants {', '.join(rest)}")
     return True
 
 

@@ -10,6 +10,7 @@ from meshrun.dataclass import dataclass
 from meshrun.launch.ssh_words import parse_time
 
 REMEDY = "use the system's ssh: --ssh-client openssh"
+CORRECT = "correct it, or name another file with --ssh-config"
 
 
 class Use(Enum):

@@ -13,7 +13,7 @@ from meshrun.errors import InputError, Problem
 from meshrun.launch.ssh_canonical import normalize
 from meshrun.launch.ssh_config import Line, Options, find_ignored, is_none, make_tokens
 from meshrun.launch.ssh_jump import Asked, read_chain
-from meshrun.launch.ssh_keywords import REMEDY, spell
+from meshrun.launch.ssh_keywords import CORRECT, REMEDY, spell
 from meshrun.launch.ssh_match import World
 from meshrun.launch.ssh_words import WordsError, expand, match_patterns, parse_time
 from meshrun.spec.values import SshSettings
@@ -134,7 +134,7 @@ class _Values:
 
 def _refuse(line: Line, problem: str, hint: str = "") -> InputError:
     text = f"{spell(line.keyword)} {line.text}"
-    return InputError(Problem(f"the ssh config says {text}: {problem}", line.at, hint=hint))
+    return InputError(Problem(f"the ssh config says {text}: {problem}", line.at, hint=hint or CORRECT))
 
 
 def make_target(asked: Asked, settings: SshSettings, options: Options, world: World) -> Target:

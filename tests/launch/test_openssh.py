@@ -136,6 +136,7 @@ def test_an_encrypted_key_through_the_agent(cluster: Cluster, tmp_path: Path, mo
     name = cluster.hosts[0].name
     cause = line_to(config, name).fail()
     assert cause.kind is CauseKind.AUTH and f"{key} (it needs a passphrase" in cause.message
+    assert f"`ssh-add {key}`" in cause.hint
     assert not (tmp_path / "asked").exists()
     with agent(tmp_path) as environ:
         monkeypatch.setenv("SSH_AUTH_SOCK", environ["SSH_AUTH_SOCK"])

@@ -90,6 +90,21 @@ def test_the_known_type_is_asked_for(make_cluster: MakeCluster, tmp_path: Path) 
     line_to(cluster, settings=settings).start()
 
 
+def test_accept_new_takes_no_key_of_another_type_just_as_ssh(cluster: Cluster, tmp_path: Path, own: bool) -> None:
+    """A host that is known by one type shows another: for ssh its key has changed. It is not added in silence."""
+    assert os.system(f"ssh-keygen -q -t ecdsa -N '' -f {tmp_path}/ecdsa") == 0
+    line = f"{known_name(cluster)} {' '.join((tmp_path / 'ecdsa.pub').read_text().split()[:2])}\n"
+    settings, known = make_known(cluster, tmp_path, line, host_key_policy="accept-new")
+    words = ["ssh", "-F", str(settings.config), "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes"]
+    done = subprocess.run([*words, cluster.hosts[0].name, "true"], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, "has changed" in done.stderr) == (255, True)
+    cause = line_to(cluster, settings=settings).fail()
+    assert cause.kind is (CauseKind.HOST_KEY_UNKNOWN if own else CauseKind.HOST_KEY_CHANGED)
+    assert f"{known}:1" in cause.message and known.read_text() == line
+    if own:  # `ssh HOST`, which helps with an unknown host, would be refused, too
+        assert "ssh-keyscan" in cause.hint and "`ssh " not in cause.hint
+
+
 def test_accept_new_hashes_names_where_the_config_says_so(cluster: Cluster, tmp_path: Path) -> None:
     settings, known = make_known(cluster, tmp_path, "", host_key_policy="accept-new")
     path = Path(str(settings.config))

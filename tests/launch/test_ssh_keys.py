@@ -52,6 +52,7 @@ def test_a_key_with_a_passphrase_is_never_asked_for(cluster: Cluster, tmp_path: 
     assert os.system(f"ssh-keygen -q -p -N secret -f {tmp_path}/locked >/dev/null") == 0
     cause = line_to(cluster, settings=SshSettings(config=str(tmp_path / "config"))).fail()
     assert cause.kind is CauseKind.AUTH and "needs a passphrase" in cause.message
+    assert f"`ssh-add {tmp_path}/locked`" in cause.hint
 
 
 @pytest.mark.usefixtures("own")
