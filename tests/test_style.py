@@ -40,6 +40,7 @@ PURE_MODULES = (
     "meshrun.watch.blame",
     "meshrun.watch.relay",
     "meshrun.report.summary",
+    "meshrun.report.causes",
     "meshrun.report.board",
     "meshrun.report.picture",
     "meshrun.report.page",

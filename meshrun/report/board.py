@@ -180,7 +180,7 @@ def _render_stopping(progress: Progress) -> str:
 
 
 def _render_pausing(progress: Progress) -> str:
-    return f"restarting after a pause of {progress.pause_s:g} s"
+    return f"after a pause of {progress.pause_s:g} s"
 
 
 _TEXTS = {
@@ -195,7 +195,7 @@ _TEXTS = {
 
 def render_board(progress: Progress, width: int, now: float) -> str:
     """The status line, no wider than `width` cells: `meshrun 00:12:31 running, 8 ranks`."""
-    which = f"attempt {progress.attempt + 1}/{progress.attempts}: " if progress.attempt else ""
+    which = f"restart {progress.attempt}/{progress.attempts - 1}: " if progress.attempt else ""
     return fit(
         f"{progress.title} {render_clock(now - progress.since)} {which}{_TEXTS[progress.phase](progress)}", width
     )

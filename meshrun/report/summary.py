@@ -4,14 +4,14 @@ Called by: report.report, cli."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from meshrun.dataclass import dataclass
 from meshrun.errors import CauseKind
 from meshrun.plan.values import Plan, WorkerPlan
+from meshrun.report.causes import indent, render_causes
 from meshrun.report.collectives import render_disagreements
 from meshrun.report.show import render_ranks
 from meshrun.report.stacks import describe_groups, render_groups
@@ -19,9 +19,7 @@ from meshrun.spec.signals import signal_name
 from meshrun.watch.collectives import describe_disagreement
 from meshrun.watch.values import Again, Failure, NodeCause, Outcome, RunResult
 
-WIDTH = 110
 MESSAGE_LINES = 20
-NOISE_LINES = 10
 
 _OOM = {
     "yes": "by the kernel's out-of-memory killer (OOM killer: yes); the memory of the host or the cgroup was used up",
@@ -143,12 +141,9 @@ def render_restart(again: Again, plan: Plan | None, files_in: str) -> str:
     lines = _render_failure(result, result.first, plan, {}) if result.first else []
     lines += [_field("logs", files_in)] if files_in else []
     pause = f" in {again.pause_s:g} s" if again.pause_s else ""
-    lines.append(f"meshrun: restarting{pause}, attempt {again.attempt + 1} of {again.attempts}")
+    # Its number is the one of its files and variables (attempt1/, TORCHELASTIC_RESTART_COUNT=1): one count, one number.
+    lines.append(f"meshrun: restart {again.attempt} of {again.attempts - 1}{pause}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _indent(texts: Iterable[str], by: int) -> list[str]:
-    return [f"{' ' * by}{line}" for text in texts for line in text.split("\n")]
 
 
 def _render_ranks(ranks: Sequence[int]) -> str:
@@ -167,7 +162,7 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     lines += _render_exception(first)
     tail = tails.get(first.rank, Tail())
     said = first.said if first.said not in "\n".join(tail.stderr) else ""
-    lines += ["  it said:", *_indent([said], 4)] if said else []
+    lines += ["  it said:", *indent([said], 4)] if said else []
     lines += [_field("cause", first.cause)] if first.cause else []
     lines += [_field("hint", first.hint)] if first.hint else []
     lines += _render_tail(Tail(tail.stdout, _leave_out(said, tail.stderr)))
@@ -177,7 +172,7 @@ def _render_failure(result: RunResult, first: Failure, plan: Plan | None, tails:
     if result.reason:
         lines.append(_field("restarts", result.reason))
     if result.causes:
-        lines += ["  hosts with a problem of their own:", *_render_causes(result.causes)]
+        lines += ["  hosts with a problem of their own:", *render_causes(result.causes)]
     return lines
 
 
@@ -209,10 +204,10 @@ def _render_exception(first: Failure) -> list[str]:
     if hidden > 0:
         message = [*message[:MESSAGE_LINES], f"... and {hidden} more lines"]
     head = f"{raised.type}: {message[0]}" if message[0] else raised.type
-    lines = [_field("exception", head), *_indent(message[1:], 13)]
+    lines = [_field("exception", head), *indent(message[1:], 13)]
     if raised.file:
         lines.append(_field("at", f"{raised.file}:{raised.line}"))
-    return [*lines, *_indent(raised.lines, 4)]
+    return [*lines, *indent(raised.lines, 4)]
 
 
 def _leave_out(said: str, lines: Sequence[str]) -> Sequence[str]:
@@ -228,7 +223,7 @@ def _render_tail(tail: Tail) -> list[str]:
     lines = []
     for name, texts in (("stdout", tail.stdout), ("stderr", tail.stderr)):
         if texts:
-            lines += [f"  last lines on {name}:", *_indent(texts, 4)]
+            lines += [f"  last lines on {name}:", *indent(texts, 4)]
     return lines
 
 
@@ -240,10 +235,10 @@ def _render_end(result: RunResult, plan: Plan | None) -> list[str]:
             f"meshrun: the run {'was stopped' if result.outcome is Outcome.STOPPED else 'failed'}: {result.reason}"
         )
     if result.causes:
-        lines += [*([] if lines else [_render_headline(result, plan)]), *_render_causes(result.causes)]
+        lines += [*([] if lines else [_render_headline(result, plan)]), *render_causes(result.causes)]
     if result.first:
         lines += [f"  rank {result.first.rank} had failed: {_render_how(result.first)}"]
-        lines += _indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
+        lines += indent([*_render_place(result.first, plan), *_render_exception(result.first)], 2)
     lines = lines or [f"meshrun: the run failed (exit code {result.exit_code})"]
     return lines + render_groups(result.stacks, plan, render_disagreements(result.disagreements, plan))
 
@@ -255,25 +250,6 @@ def _render_headline(result: RunResult, plan: Plan | None) -> str:
     if not result.started:
         return f"meshrun: the run did not start: {hosts} {'lost' if lost else 'cannot take part'}"
     return f"meshrun: the run was stopped: {hosts} lost" if lost else f"meshrun: the run failed: a problem on {hosts}"
-
-
-def _render_causes(causes: Sequence[NodeCause]) -> list[str]:
-    """Hosts with the same cause together, in order of the first of each."""
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for item in causes:
-        key = (item.cause, item.noise.strip())
-        groups.setdefault(key, []).append(item.host or f"node {item.node}")
-    lines = []
-    for (cause, noise), hosts in groups.items():
-        lines += _indent(_wrap(", ".join(hosts)), 2)
-        lines += _indent([cause.message], 6)
-        lines += _indent([f"hint: {cause.hint}"], 6) if cause.hint else []
-        lines += ["      it said:", *_indent(noise.split("\n")[-NOISE_LINES:], 8)] if noise else []
-    return lines
-
-
-def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _render_left(result: RunResult, plan: Plan | None) -> list[str]:

@@ -197,7 +197,8 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """An attempt has failed and all its output is here; attempt `attempt` (from 0) of `attempts` follows it."""
+    """An attempt has failed and all its output is here; attempt `attempt` (from 0) follows it, of `attempts`
+    that there can be in all: restart `attempt` of `attempts - 1`."""
 
     result: RunResult
     attempt: int

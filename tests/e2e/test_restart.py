@@ -52,7 +52,7 @@ def test_attempts_until_one_succeeds(tmp_path: Path) -> None:
             assert (ended.run_dir / folder / f"rank{rank}.out").read_text() == f"attempt {attempt} of 3"
     assert (ended.summary["attempt"], ended.summary["outcome"]) == (2, "succeeded")
     assert [item["first_failure"]["exit_code"] for item in ended.summary["earlier"]] == [3, 4]
-    assert "restarting, attempt 2 of 4" in ended.err and "restarting in 1 s, attempt 3 of 4" in ended.err
+    assert "restart 1 of 3\n" in ended.err and "restart 2 of 3 in 1 s\n" in ended.err
     assert (tmp_path / "imports").read_text() == "once ", "no import is paid again"
 
 
@@ -160,7 +160,7 @@ def test_by_hand_each_node_stores_its_own_attempts(make_cluster: MakeCluster, tm
         files = {str(path.relative_to(ended.run_dir)) for path in ended.run_dir.rglob("rank*.out")}
         assert files == {f"rank{node}.out", f"attempt1/rank{node}.out"}
         assert said(ended.out) == ["attempt 0 of 1", "attempt 1 of 1"]
-        assert "rank 1 failed first" in ended.err and "restarting, attempt 2 of 2" in ended.err
+        assert "rank 1 failed first" in ended.err and "restart 1 of 1\n" in ended.err
         events = [json.loads(line) for line in (ended.run_dir / "events.jsonl").read_text().splitlines()]
         assert [event["attempt"] for event in events if event["kind"] == "restart"] == [1]
     assert_nothing_left(own)

@@ -54,12 +54,12 @@ RESTART: list[tuple[float, str, dict[str, object], str]] = [
         2,
         "restart",
         {"attempt": 1, "attempts": 3, "pause_s": 4.0},
-        "00:00:00 attempt 2/3: restarting after a pause of 4 s",
+        "00:00:00 restart 1/2: after a pause of 4 s",
     ),
-    (6, "store", {}, "00:00:00 attempt 2/3: starting 2 ranks"),
-    (7, "ready", {"rank": 1}, "00:00:00 attempt 2/3: started 1/2: waiting for ranks 0"),
-    (8, "ready", {"rank": 0}, "00:00:00 attempt 2/3: running, 2 ranks"),
-    (9, "exited", {"rank": 0}, "00:00:01 attempt 2/3: running, 2 ranks, 1 ended"),
+    (6, "store", {}, "00:00:00 restart 1/2: starting 2 ranks"),
+    (7, "ready", {"rank": 1}, "00:00:00 restart 1/2: started 1/2: waiting for ranks 0"),
+    (8, "ready", {"rank": 0}, "00:00:00 restart 1/2: running, 2 ranks"),
+    (9, "exited", {"rank": 0}, "00:00:01 restart 1/2: running, 2 ranks, 1 ended"),
 ]
 
 

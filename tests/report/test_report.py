@@ -207,9 +207,9 @@ def test_attempts_have_their_own_files_and_blocks(desk: Desk) -> None:
     said = [line for line in desk.err.splitlines() if line.startswith("meshrun: ")]
     assert said == [
         "meshrun: rank 0 failed first: exit code 3",
-        "meshrun: restarting, attempt 2 of 3",
+        "meshrun: restart 1 of 2",
         "meshrun: rank 1 failed first: exit code 4",
-        "meshrun: restarting in 1 s, attempt 3 of 3",
+        "meshrun: restart 2 of 2 in 1 s",
         "meshrun: rank 2 failed first: exit code 5",
     ]
     assert f"logs:      {desk.log_dir}/attempt1\n" in desk.err

@@ -22,6 +22,7 @@ PLAN = make_plan({"gpu01": 4, "gpu02": 4}, dp=2, tp=4)
 PLANS = {
     "unfit": make_plan({f"gpu{n:02}": 1 for n in range(1, 9)}, dp=8),
     "unfit-many": make_plan({f"gpu{n:03}.cluster": 1 for n in range(64)}, dp=64),
+    "unfit-alike": make_plan({f"gpu{n}": 1 for n in range(1, 33)}, dp=32),
 }
 RUN_ID = "20261130-114501-a3f9"
 LOG_DIR = f"/w/meshrun-runs/{RUN_ID}"
@@ -58,6 +59,11 @@ SILENT = NodeCause(0, "gpu01", Cause(CauseKind.LOST, "nothing heard for 10 s"))
 BARE = RaisedException("KeyboardInterrupt", "", "", 0)
 LONG = RaisedException("RuntimeError", "\n".join(f"missing key {n}" for n in range(30)), "/w/t.py", 3)
 
+
+def refused_by(name: str) -> Cause:
+    return Cause(CauseKind.REFUSED, f"{name} port 22 refused the connection", "is sshd running there?")
+
+
 STACK = (
     'Fatal Python error: Segmentation fault\nCurrent thread 0x1 (most recent call first):\n  File "t.py", line 3 in f'
 )
@@ -89,6 +95,16 @@ RESULTS = {
         started=False,
     ),
     "unfit-many": lost(*(NodeCause(n, f"gpu{n:03}.cluster", TIMED_OUT) for n in range(40)), started=False),
+    "unfit-alike": lost(
+        *(NodeCause(n, f"gpu{n}", refused_by(f"gpu{n}.cluster")) for n in range(1, 13)),
+        NodeCause(13, "gpu14", refused_by("10.0.0.14")),
+        NodeCause(
+            14, "gpu15", Cause(CauseKind.AUTH, "gpu15 lets nobody in", "`ssh gpu15` by hand"), "bye\n from gpu15"
+        ),
+        NodeCause(15, "a", Cause(CauseKind.AUTH, "a lets nobody in", "`ssh a` by hand"), "bye\n from a"),
+        NodeCause(16, "b", Cause(CauseKind.AUTH, "b lets nobody in", "`ssh b` by hand"), "bye\n from elsewhere"),
+        started=False,
+    ),
     "lost-after-failure": lost(SILENT, first=failure("exit", 3)),
     "lost": lost(NodeCause(1, "gpu02", Cause(CauseKind.LOST, "nothing heard for 10 s", "see its console"))),
     "agent": lost(NodeCause(1, "gpu02", Cause(CauseKind.AGENT, "the fork server was killed by SIGKILL"))),
