@@ -59,7 +59,7 @@ def test_every_example_is_a_command_line(example: str) -> None:
     import shlex
 
     split = split_argv([*shlex.split(example), "t.py"])
-    assert split.given
+    assert split.given and not split.problems
 
 
 def test_the_job_file_of_the_page_is_one() -> None:

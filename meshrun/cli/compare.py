@@ -21,6 +21,8 @@ def names_two_plans(split: Split) -> bool:
 
 def show_difference(split: Split) -> int:
     """Print how two plan files differ; nothing else of the command line has a say. Raises InputError."""
+    if split.problems:
+        raise InputError(split.problems)
     others = [name for name, _ in split.given if name != "diff"]
     if others or split.args:
         word = f"--{others[0]}" if others else split.args[0]

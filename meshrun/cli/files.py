@@ -1,4 +1,4 @@
-"""Owns: reading the files that the user named, with limits, and writing what the user asked for to stdout.
+"""Owns: reading the files that the user named, with limits, and writing to stdout and stderr.
 Must not: know what is in them.
 Called by: cli.request, cli.plan, cli.help."""
 
@@ -9,6 +9,7 @@ import os
 import select
 import stat
 import sys
+from contextlib import suppress
 
 from meshrun.errors import InputError, MeshrunError, Place, Problem
 
@@ -85,6 +86,13 @@ def write_stdout(text: str) -> None:
         raise
     except OSError as error:
         raise MeshrunError(f"cannot write to stdout: {error.strerror}") from None
+
+
+def write_stderr(text: str) -> None:
+    """A line for whoever reads stderr, if anybody does."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def _write_all(fd: int, data: memoryview) -> None:

@@ -5,9 +5,9 @@ Called by: cli.script, cli.run."""
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
+
+from meshrun.cli.files import write_stderr
 
 LAUNCHERS = frozenset(["torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun", "horovodrun", "fabric"])
 MODULES = frozenset(
@@ -25,8 +25,7 @@ def is_launcher(word: str) -> bool:
 def tell_if_inside(environ: Mapping[str, str]) -> None:
     """One line on stderr if this command is a worker's: with several ranks there will be as many runs."""
     if text := describe_outside(environ):
-        with suppress(OSError, AttributeError):
-            print(f"meshrun: {text}", file=sys.stderr, flush=True)
+        write_stderr(f"meshrun: {text}")
 
 
 def describe_outside(environ: Mapping[str, str]) -> str:

@@ -15,7 +15,6 @@ from meshrun.errors import ClusterError, InputError, Problem
 from meshrun.report.control import ANSWER_S, NAME, reach_socket
 from meshrun.spec.argv import Split
 
-_ALLOWED = ("log-dir", "job")
 _MARGIN_S = 2.0
 
 
@@ -33,21 +32,23 @@ class Live:
 
 def read_log_dir(split: Split, verb: str, most: int = 1) -> str:
     """Where runs are looked for. Raises InputError for options and words that mean nothing here."""
-    problems = [
-        Problem(f"--{name} means nothing to `meshrun {verb}`", hint="only --log-dir DIR does")
-        for name, _ in split.given
-        if name not in _ALLOWED
-    ]
-    words = [word for word in (split.script, *split.args) if word]
-    if len(words) > most:
-        problems.append(Problem(f"`meshrun {verb}` takes {'one run' if most else 'no run'}, got {' '.join(words)}"))
     settings, sources = read_settings(split)
+    words = [word for word in (split.script, *split.args) if word]
+    problems = _check_words(words, verb, most)
     log_dir = str(settings["log-dir"])
     if sources["log-dir"] != "default" and not os.path.isdir(log_dir):
         problems.append(Problem(f"there is no directory {log_dir}", hint="--log-dir is where runs are made"))
     if problems:
         raise InputError(problems)
     return log_dir
+
+
+def _check_words(words: list[str], verb: str, most: int) -> list[Problem]:
+    if len(words) <= most:
+        return []
+    options = any(word.startswith("-") for word in words[most:])
+    hint = f"options stand before the run: meshrun {verb} [OPTIONS]{' RUN' * most}" if options else ""
+    return [Problem(f"`meshrun {verb}` takes {'one run' if most else 'no run'}, got {' '.join(words)}", hint=hint)]
 
 
 def find_live(log_dir: str) -> list[Live]:

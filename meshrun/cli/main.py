@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from meshrun.cli.files import write_stdout
+from meshrun.cli.files import write_stderr, write_stdout
 from meshrun.errors import EXIT_CLUSTER, EXIT_OK, EXIT_PIPE, InputError, MeshrunError
 from meshrun.spec.argv import Split, split_argv
 
 EXIT_INTERRUPT = 130
+SHOWN = 100  # problems; nobody reads more, and the readers of files stop there, too
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except MeshrunError as error:
-        _complain(_render(error))
+        write_stderr(_render(error))
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPT
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return EXIT_PIPE
     except Exception as error:
-        _complain(_render_shortage(error) or _render_bug(error))
+        write_stderr(_render_shortage(error) or _render_bug(error))
         return EXIT_CLUSTER
 
 
@@ -44,7 +45,7 @@ def _hold_standard_descriptors() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     verb = argv.pop(0) if argv and argv[0] in VERBS else "run"
-    split = split_argv(argv)
+    split = split_argv(argv, verb)
     if split.asked:
         return _answer(split.asked, verb)
     return VERBS[verb](split)
@@ -111,7 +112,8 @@ def _render(error: MeshrunError) -> str:
     problems = error.problems if isinstance(error, InputError) else ()
     if len(problems) < 2:
         return f"meshrun: {error}"
-    return "\n".join([f"meshrun: {len(problems)} problems", *(str(problem) for problem in problems)])
+    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    return "\n".join([f"meshrun: {len(problems)} problems", *map(str, problems[:SHOWN]), *more])
 
 
 def _render_shortage(error: Exception) -> str:
@@ -134,12 +136,6 @@ def _render_bug(error: Exception) -> str:
         f"meshrun: this is a bug in meshrun: {type(error).__name__}: {error}\n"
         "    hint: the same command with MESHRUN_DEBUG=1 shows where; please report that"
     )
-
-
-def _complain(text: str) -> None:
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
 
 
 def _forget_stdout() -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from meshrun.cli.files import write_stdout
+from meshrun.cli.files import write_stderr, write_stdout
 from meshrun.cli.request import Request, naming_sources, read_request
 from meshrun.errors import EXIT_OK, InputError, Problem
 from meshrun.plan.masks import masked_devices
@@ -35,7 +35,7 @@ def plan(split: Split) -> int:
 
 def show_plan(request: Request) -> int:
     """Print the plan of a request that has been read."""
-    _check_forms(request.settings)
+    forms = _check_forms(request.settings)
     with naming_sources(request.sources):
         placed = place(request.job)
     if request.settings["diff"] is not None:
@@ -48,16 +48,19 @@ def show_plan(request: Request) -> int:
         write_stdout(explain_rank(_with_own_shares(request.job, placed), request.settings["explain"]))
     else:
         write_stdout(_render(placed, request))
+    if forms or request.settings["format"] not in ("text", "json"):
+        tell_remarks(request)
     return EXIT_OK
 
 
-def _check_forms(settings: Settings) -> None:
-    """One form at a time: none of those that were asked for is left out in silence."""
+def _check_forms(settings: Settings) -> list[str]:
+    """One form at a time: none of those that were asked for is left out in silence. Empty: the plan itself."""
     forms = [f"--{name}" for name in ("explain", "diff") if settings[name] is not None]
     if forms and settings["format"] != "text":
         forms.append(f"--format {settings['format']}")
     if len(forms) > 1:
         raise InputError(Problem(f"{' and '.join(forms)} exclude each other", hint="one command for each"))
+    return forms
 
 
 def _render(placed: Plan, request: Request) -> str:
@@ -85,7 +88,13 @@ def _render(placed: Plan, request: Request) -> str:
     from meshrun.plan.text import render_plan
 
     shared = _with_own_shares(request.job, placed)
-    return render_plan(shared, shown_settings(request), shown_variables(request))
+    return render_plan(shared, shown_settings(request), shown_variables(request), request.remarks)
+
+
+def tell_remarks(request: Request) -> None:
+    """On stderr, for whatever has no place of its own for them."""
+    for remark in request.remarks:
+        write_stderr(f"meshrun: {remark}")
 
 
 def place(job: Job) -> Plan:
@@ -166,6 +175,7 @@ def describe_sources(request: Request) -> dict[str, Any]:
     return {
         "options": {name: {"value": value, "from": source} for name, (value, source) in said.items()},
         "variables": shown_variables(request),
+        "remarks": list(request.remarks),
     }
 
 

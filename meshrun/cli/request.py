@@ -5,6 +5,7 @@ Called by: cli.run, cli.plan."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from meshrun.cli.files import read_file, read_text_file
+from meshrun.cli.remarks import find_remarks
 from meshrun.cli.script import read_script, resolve_preload
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
@@ -22,10 +24,20 @@ from meshrun.spec.guess import looks_like_hostfile
 from meshrun.spec.job import Context, by_hand, make_job, resolve, ssh_settings
 from meshrun.spec.mesh import parse_mesh
 from meshrun.spec.options import BY_FLAG, BY_NAME
-from meshrun.spec.settings import Given, Settings, Sources, from_command_line, from_environ, merge_settings, parse_value
+from meshrun.spec.settings import (
+    Given,
+    Merged,
+    Settings,
+    Sources,
+    from_command_line,
+    from_environ,
+    merge_settings,
+    parse_value,
+)
 from meshrun.spec.values import Host, Job, MeshSpec
 
 V = TypeVar("V")
+_PLAIN = ("command line", "default")
 RANK_VARIABLES = ("SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -37,6 +49,7 @@ class Request:
     settings: Settings
     sources: Sources
     variables: Mapping[str, str]  # name of each variable that is set on the nodes → where it came from
+    remarks: tuple[str, ...] = ()  # what is no error, but perhaps not what was meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +61,18 @@ class Exports:
 
 
 class _Gather:
-    """Runs independent readers and keeps their problems, so that the user sees all of them at once."""
+    """Runs independent readers and keeps their problems, so that the user sees all of them at once.
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
+    `doubtful`: options whose values are not known. A reader that goes by one of them is left out: what it would find
+    wrong may be right as soon as the value is."""
+
+    def __init__(self, problems: Iterable[Problem] = (), doubtful: frozenset[str] = frozenset()) -> None:
+        self.problems = list(problems)
+        self._doubtful = doubtful
 
     def __call__(self, default: V, read: Callable[..., V], *args: Any) -> V:
+        if not self._doubtful.isdisjoint(_GOES_BY.get(read, self._doubtful)):
+            return default
         try:
             return read(*args)
         except InputError as error:
@@ -63,10 +82,11 @@ class _Gather:
 
 def read_request(split: Split, dry_run: bool = False) -> Request:
     """Everything that the command line leads to. Raises InputError with all problems of all sources."""
-    settings, sources = read_settings(split)
+    merged = gather_settings(split)
+    settings, sources = merged.values, merged.sources
     settings["dry-run"] |= dry_run
     words = (split.script, *split.args) if split.script else ()
-    gather = _Gather()
+    gather = _Gather(merged.problems, merged.doubtful)
     hosts: tuple[Host, ...] = gather((), read_hosts, settings)
     local = tuple(_is_local(settings, host) for host in hosts)
     cwd = current_directory()
@@ -91,12 +111,12 @@ def read_request(split: Split, dry_run: bool = False) -> Request:
     with naming_sources(sources):
         if job is None or gather.problems:
             raise InputError(gather.problems)
-    return Request(job, settings, sources, exports.origins)
+    return Request(job, settings, sources, exports.origins, find_remarks(settings, sources, words, os.environ))
 
 
 @contextmanager
 def naming_sources(sources: Sources) -> Iterator[None]:
-    """A problem in an option's value says who gave it, where that was not the command line."""
+    """A problem with options says who gave them, where that was not the command line."""
     try:
         yield
     except InputError as error:
@@ -105,26 +125,45 @@ def naming_sources(sources: Sources) -> Iterator[None]:
 
 def _with_source(problem: Problem, sources: Sources) -> Problem:
     option = BY_FLAG.get(problem.place.source) if problem.place else None
-    if problem.place is None or option is None or sources[option.name] in ("command line", "default"):
+    if problem.place is None or option is None:
+        flags = dict.fromkeys(re.findall(r"--[a-z][a-z-]+", problem.message))
+        said = [f"{flag}: {sources[flag[2:]]}" for flag in flags if sources.get(flag[2:]) not in (*_PLAIN, None)]
+        return replace(problem, message=f"{problem.message} ({'; '.join(said)})") if said else problem
+    if sources[option.name] in _PLAIN:
         return problem
     return replace(problem, place=replace(problem.place, source=f"{sources[option.name]}, --{option.name}"))
 
 
 def read_settings(split: Split) -> tuple[dict[str, Any], dict[str, str]]:
     """Command line, job file and environment, merged. Raises InputError."""
-    command = from_command_line(split.given)
-    named = command.get("job") or from_environ(os.environ).get("job")
-    job_file: dict[str, Given] = {}
-    if named:
-        from meshrun.spec.job_file import parse_job_file
+    merged = gather_settings(split)
+    if merged.problems:
+        raise InputError(merged.problems)
+    return merged.values, merged.sources
 
-        path = str(parse_value(BY_NAME["job"], named))
-        job_file = parse_job_file(read_text_file(path, "job file"), path)
-    settings, sources = merge_settings(command, job_file, os.environ)
+
+def gather_settings(split: Split) -> Merged:
+    """As `read_settings`, with the problems instead of an exception. "script" is doubtful, too, where an option is not
+    understood or the job file is not: which word is it, and where is it looked for?"""
+    command = from_command_line(split.given)
+    gather = _Gather(split.problems)
+    none: dict[str, Given] = {}
+    job_file = gather(none, _read_job_file, command.get("job") or from_environ(os.environ).get("job"))
+    merged = merge_settings(command, job_file, os.environ)
+    settings, doubtful = merged.values, merged.doubtful | ({"script"} if gather.problems else set())
     if settings["workdir"]:
         settings["workdir"] = os.path.expanduser(settings["workdir"])
     settings["log-dir"] = os.path.expanduser(settings["log-dir"])
-    return settings, sources
+    return Merged(settings, merged.sources, tuple(dict.fromkeys([*gather.problems, *merged.problems])), doubtful)
+
+
+def _read_job_file(named: Given | None) -> dict[str, Given]:
+    if named is None:
+        return {}
+    from meshrun.spec.job_file import parse_job_file
+
+    path = str(parse_value(BY_NAME["job"], named))
+    return parse_job_file(read_text_file(path, "job file"), path)
 
 
 def current_directory() -> str:
@@ -152,6 +191,7 @@ def read_hosts(settings: Settings) -> tuple[Host, ...]:
     from meshrun.spec.hostfile import parse_hostfile, parse_hosts
 
     if path is not None:
+        check_no_list(path)
         hosts = parse_hostfile(read_text_file(path, "hostfile"), path)
     elif text is not None:
         check_no_file(text)
@@ -167,6 +207,14 @@ def check_no_file(text: str) -> None:
         return
     if data and ("/" in text or looks_like_hostfile(text, data)):
         raise InputError(Problem("this is a file, not a list of hosts", Place("--hosts"), text, f"--hostfile {text}"))
+
+
+def check_no_list(path: str) -> None:
+    """The other way round: a list where a hostfile is wanted."""
+    if set(path) & set(":,[") and not os.path.exists(os.path.expanduser(path)):
+        raise InputError(
+            Problem("there is no such file", Place("--hostfile"), path, f"a list of hosts: --hosts {path}")
+        )
 
 
 def check_named_files(settings: Settings) -> None:
@@ -247,7 +295,9 @@ def read_node_rank(settings: Settings) -> int | None:
 
 def read_show(settings: Settings, mesh: MeshSpec | None) -> None:
     """Only a look: the report reads `--show` again, when it knows the ranks."""
-    check_show(parse_show(settings["show"]), [name for name, _ in mesh.dims] if mesh else ["dp"])
+    show = parse_show(settings["show"])
+    if mesh or settings["mesh"] is None:  # a mesh that could not be read may have any dim
+        check_show(show, [name for name, _ in mesh.dims] if mesh else ["dp"])
 
 
 def read_token(settings: Settings) -> bytes:
@@ -259,3 +309,19 @@ def read_token(settings: Settings) -> bytes:
     if not token:
         raise InputError(Problem("the token file is empty", Place(path)))
     return token
+
+
+# What each reader goes by, besides the files that it names itself. One that is not here needs every option.
+_SCRIPT = ("script", "workdir", "module", "no-python")
+_GOES_BY: dict[Callable[..., Any], tuple[str, ...]] = {
+    read_hosts: ("hostfile", "hosts", "include", "exclude", "nodes"),
+    read_script: (*_SCRIPT, "hostfile", "hosts", "include", "exclude", "nodes", "launcher", "local", "fake"),
+    resolve_preload: (*_SCRIPT, "preload"),
+    read_exports: ("env", "env-file"),
+    refuse_ours: ("env", "env-file", "env-remote"),
+    read_mesh: ("mesh",),
+    read_node_rank: ("node-rank",),
+    read_token: ("token-file", "nnodes"),
+    read_show: ("show", "mesh"),
+    check_named_files: ("ssh-config", "identity"),
+}

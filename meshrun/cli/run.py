@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 from meshrun.cli.inside import tell_if_inside
-from meshrun.cli.plan import check_plan, show_plan
+from meshrun.cli.plan import check_plan, show_plan, tell_remarks
 from meshrun.cli.request import read_request
 from meshrun.errors import InputError, Problem
 from meshrun.launch.ahead import open_ahead
@@ -27,6 +27,7 @@ def run(split: Split) -> int:
     check_plan(request)
     if not request.job.quiet:
         tell_if_inside(os.environ)
+        tell_remarks(request)
     openers = open_ahead(request.job, make_openers(request.job))
     from meshrun.cli.runner import run_job  # 60 ms of imports, in which an agent here starts
 

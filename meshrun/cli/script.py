@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 
 from meshrun.cli.files import SCRIPT_LIMIT, read_file
 from meshrun.cli.inside import HINT, WRONG, is_launcher
@@ -35,12 +36,14 @@ def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local:
     `local`: some node is this machine, so that it must be here. Raises InputError."""
     if words and form_of(settings) != "program" and is_launcher(words[0]):
         raise InputError(Problem(WRONG, Place(words[0]), hint=HINT))
+    if words and form_of(settings) == "module":
+        _check_module(words[0], workdir)
     if not words or form_of(settings) != "script":
         return ""
     path = resolve(workdir, words[0])
     if not os.path.exists(path):
         if local or os.path.isdir(os.path.dirname(path)):
-            raise InputError(Problem("the script is not there", Place(path), hint=_hint(words[0])))
+            raise InputError(Problem("the script is not there", Place(path), hint=_hint(words, path)))
         return ""
     data = _read(path)
     wrong = _what_else(path, data, settings["hostfile"] is None)
@@ -66,6 +69,16 @@ def resolve_preload(settings: Settings, words: tuple[str, ...], workdir: str) ->
     return ",".join(name for word in asked for name in (found if word == "auto" else (word,)))
 
 
+def _check_module(word: str, workdir: str) -> None:
+    """`-m train.py` would import the script `train`, run it by that, and then fail for a module `py` in it."""
+    path = resolve(workdir, word)
+    if "/" not in word and not (word.endswith(".py") and os.path.isfile(path)):
+        return
+    name = word.removesuffix(".py").strip("/.").replace("/", ".")
+    hint = f"leave out -m, or -m {name}" if os.path.isfile(path) else f"-m {name}"
+    raise InputError(Problem("this is a path, not the name of a module", Place(word), hint=hint))
+
+
 def _read(path: str) -> bytes:
     if os.path.isdir(path):
         raise InputError(Problem("the script is a directory", Place(path), hint="-m runs a package"))
@@ -85,7 +98,15 @@ def _what_else(path: str, data: bytes, no_hostfile: bool) -> tuple[str, str] | N
     return None
 
 
-def _hint(word: str) -> str:
+def _hint(words: tuple[str, ...], path: str) -> str:
+    """What was probably meant by the first of `words`, the script and its arguments; it would be at `path`."""
+    word, *args = words
+    if word in VERBS:
+        return _say_verb_first(word, args)
+    if near := _find_near_file(path):
+        return f"did you mean {os.path.join(os.path.dirname(word), near)}?"
+    if len(word.split()) > 1:
+        return "these are several words in one: leave out the quotes"
     if "=" in word:
         return f"if it is a mesh: --mesh {word}"
     if close := find_near(word[:40], [*VERBS, *_MEANT], 0.7):
@@ -96,7 +117,24 @@ def _hint(word: str) -> str:
         return f"--no-python runs the program {program}"
     if "/" not in word and "." in word and not word.endswith(".py"):
         return f"if it is a module: -m {word}"
-    return "a relative script is looked for in the working directory, or in --workdir"
+    return "" if os.path.isabs(word) else "a relative script is looked for in the working directory, or in --workdir"
+
+
+def _find_near_file(path: str) -> str:
+    """A file beside, of the same kind, whose name is nearly this one; "" if there is none."""
+    try:
+        beside = os.listdir(os.path.dirname(path))
+    except OSError:
+        return ""
+    name, kind = os.path.basename(path), os.path.splitext(path)[1]
+    near = find_near(name, [one for one in beside if kind and one.endswith(kind)], 0.75)
+    return near[0] if near else ""
+
+
+def _say_verb_first(verb: str, args: list[str]) -> str:
+    """The verb stood behind options, or behind another verb: there it is the script, whatever it is called."""
+    line = " ".join(["meshrun", verb, "[OPTIONS]", *(shlex.quote(arg) for arg in args)])
+    return f"if the verb `{verb}` is meant, it stands before all options: {line[:200]}"
 
 
 def _find_program(word: str) -> str | None:

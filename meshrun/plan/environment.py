@@ -62,6 +62,21 @@ def select_exports(requests: Sequence[str], environ: Mapping[str, str]) -> dict[
     return chosen
 
 
+def find_idle_globs(requests: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """A remark for each pattern of `-x` that passes nothing on: no error, as in a script that runs on many clusters."""
+    remarks = []
+    for name in dict.fromkeys(requests):
+        if "=" in name or not any(char in name for char in _GLOB):
+            continue
+        fits = sorted(key for key in environ if fnmatchcase(key, name))
+        if not fits:
+            remarks.append(f"-x {name!r} passes nothing on: no variable that is set here has such a name")
+        elif all(map(is_machine_own, fits)):
+            only = f"{fits[0]} and {len(fits) - 1} more" if len(fits) > 1 else fits[0]
+            remarks.append(f"-x {name!r} passes nothing on: a pattern leaves out {only}, this machine's own; name it")
+    return remarks
+
+
 def is_machine_own(name: str) -> bool:
     """True if a variable describes one machine, login or run (DESIGN §6)."""
     return any(fnmatchcase(name, pattern) for pattern in MACHINE_OWN)

@@ -17,11 +17,15 @@ MAX_LINES = 32
 
 
 def render_plan(
-    plan: Plan, sources: Mapping[str, tuple[str, str]] | None = None, variables: Mapping[str, str] | None = None
+    plan: Plan,
+    sources: Mapping[str, tuple[str, str]] | None = None,
+    variables: Mapping[str, str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> str:
     """The plan as a few tables, legible also for 1,024 hosts.
 
-    `sources`: option → (value, where it came from); `variables`: exported name → where it came from."""
+    `sources`: option → (value, where it came from); `variables`: exported name → where it came from; `remarks`: on
+    what was asked for."""
     sections = [_render_head(plan), _render_mesh(plan), *_render_warnings(plan)]
     sections += [_render_nodes(plan), *_render_shares(plan), *_render_extras(plan)]
     if sources:
@@ -31,6 +35,8 @@ def render_plan(
         )
     if variables:
         sections.append("\n".join(_render_variables(variables)))
+    if remarks:
+        sections.append("\n".join(f"note: {text}" for text in remarks))
     return "\n\n".join(sections) + "\n"
 
 

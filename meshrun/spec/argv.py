@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from meshrun.dataclass import dataclass
-from meshrun.errors import InputError, Place, Problem
+from meshrun.errors import Place, Problem
 from meshrun.spec.near import find_near
-from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
+from meshrun.spec.options import ALWAYS, BY_FLAG, BY_NAME, FEW, FIXED, Kind, Option
 
 HELP = ("--help", "-h", "--version", "-V")
 _COMMAND_LINE = Place("command line")
@@ -17,12 +17,16 @@ _COMMAND_LINE = Place("command line")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`given`: option name and value as typed, in order. `script` is "" when there is none."""
+    """`given`: option name and value as typed, in order. `script` is "" when there is none.
+
+    `problems`: every unknown, refused or cut-off option. They are told together with what is wrong elsewhere; where
+    there are any, it is not sure which word is the script."""
 
     given: tuple[tuple[str, str], ...]
     script: str
     args: tuple[str, ...]
     asked: str = ""  # "--help" or "--version"
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class _Token:
     spelled: str
 
 
-def split_argv(argv: Sequence[str]) -> Split:
-    """Options, script and the script's arguments. Raises InputError with every unknown, refused or cut-off option."""
+def split_argv(argv: Sequence[str], verb: str = "run") -> Split:
+    """Options, script and the script's arguments of what stands behind `verb`."""
     given: list[tuple[str, str]] = []
     problems: list[Problem] = []
     rest = list(argv)
@@ -44,11 +48,9 @@ def split_argv(argv: Sequence[str]) -> Split:
         token = _tokenize(word)
         if token.flag in HELP:
             return Split(tuple(given), "", (), "--version" if token.flag in ("--version", "-V") else "--help")
-        for item in _read(token, rest):
+        for item in _read_few(token, rest, verb) if verb in FEW else _read(token, rest):
             given.append(item) if isinstance(item, tuple) else problems.append(item)
-    if problems:
-        raise InputError(problems)
-    return Split(tuple(given), rest[0] if rest else "", tuple(rest[1:]))
+    return Split(tuple(given), rest[0] if rest else "", tuple(rest[1:]), problems=tuple(problems))
 
 
 def _tokenize(word: str) -> _Token:
@@ -71,6 +73,28 @@ def _read(token: _Token, rest: list[str]) -> Iterator[tuple[str, str] | Problem]
         yield _read_known(token, rest)
     else:
         yield _refuse(token, rest)
+
+
+def find_option(word: str) -> Option | None:
+    """The option that a word would give or begin if it stood before the script; long ones only."""
+    return BY_FLAG.get(_tokenize(word).flag) if word.startswith("--") else None
+
+
+def _read_few(token: _Token, rest: list[str], verb: str) -> Iterator[tuple[str, str] | Problem]:
+    """For a verb that takes a few options: what any other word is to another verb does not matter here."""
+    option = BY_FLAG.get(token.flag)
+    item = _read_known(token, rest) if option else None  # with its value, also where it means nothing
+    if option and item and option.name in FEW[verb]:
+        yield item
+        return
+    known = [flag for name in FEW[verb] for flag in BY_NAME[name].spellings]
+    near = next(iter(find_near(token.flag, known, 0.7)), "")
+    hint = f"`meshrun {verb}` takes " + " and ".join(f"{flag} {BY_FLAG[flag].metavar}" for flag in known) + " only"
+    if option or token.flag in FIXED or token.flag in ALWAYS:
+        yield Problem(f"{token.spelled} means nothing to `meshrun {verb}`", _COMMAND_LINE, hint=hint)
+    else:
+        hint = f"did you mean {near}? {hint}" if near else hint
+        yield Problem(f"unknown option {token.spelled[:80]}", _COMMAND_LINE, hint=hint)
 
 
 def _read_known(token: _Token, rest: list[str]) -> tuple[str, str] | Problem:
@@ -106,7 +130,10 @@ def _unknown(token: _Token, rest: list[str]) -> Problem:
     option = BY_FLAG.get(near)
     if option and option.kind is not Kind.FLAG and token.value is None and rest:
         rest.pop(0)
-    hint = f"did you mean {near}? " if near else ""
+    negated = BY_FLAG.get(token.flag.replace("--no-", "--", 1)) if token.flag.startswith("--no-") else None
+    if negated:
+        near = ""
+    hint = f"leave out --{negated.name}. " if negated else f"did you mean {near}? " if near else ""
     hint += "Options of the script go behind the script; `meshrun --help` lists meshrun's"
     if near == "-" + token.flag:
         hint = f"long options have two dashes: {near}"
@@ -115,7 +142,8 @@ def _unknown(token: _Token, rest: list[str]) -> Problem:
 
 def _nearest(flag: str) -> str:
     """The flag that was meant, "" if none is near; a long name behind one dash, as mpirun takes it, is that name."""
-    known = [*BY_FLAG, *FIXED, *ALWAYS]
+    known = [*BY_FLAG, *FIXED, *ALWAYS, *HELP]
+    flag = flag.lower() if len(flag) > 2 else flag
     if len(flag) > 2 and "-" + flag in known:
         return "-" + flag
     begun = [name for name in known if len(flag) > 4 and name.startswith(flag)]

@@ -88,13 +88,34 @@ def _spell(char: str) -> str:
 def _hint(char: str) -> str:
     if char in "*?":
         return "there are no wildcards; write a range, as in gpu[01-16]"
+    if char in " ;|":
+        return "hosts are separated by one comma, as in a:4,b:4"
     return "the host comes first, then key=value" if char == "=" else ""
 
 
-def _ipv6_hint(host: str) -> str:
+def _colons_hint(host: str) -> str:
+    """What several colons were probably to say: an address, or a port and slots, or several hosts."""
     address, _, number = host.rpartition(":")
-    both = f", or [{address}]:{number} with a number" if _DIGITS.fullmatch(number) and ":" in address else ""
-    return f"write an IPv6 address as [{host}]{both}"
+    number = number if _DIGITS.fullmatch(number) else ""
+    if _is_ipv6(host):
+        both = f", or [{address}]:{number} with a number" if number and _is_ipv6(address) else ""
+        return f"write an IPv6 address as [{host}]{both}"
+    if sign := next((char for char in host if char in " ;|"), ""):
+        return _hint(sign)
+    if number and _is_ipv6(address):
+        return f"write an IPv6 address as [{address}]:{number}"
+    name, _, rest = host.partition(":")
+    port, _, slots = rest.partition(":")
+    if _DIGITS.fullmatch(port) and _DIGITS.fullmatch(slots):
+        return f"a port and slots take a hostfile: `{name}:{port} slots={slots}`"
+    return "one colon at most, and an IPv6 address in brackets: [fe80::1]"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def _split_number(host: str, offset: int) -> tuple[str, str | None, int]:
@@ -104,7 +125,7 @@ def _split_number(host: str, offset: int) -> tuple[str, str | None, int]:
         return host, None, 0
     number = host[len(name) + 1 :]
     if ":" in number:
-        raise NameProblem(f"'{host[:60]}' has several colons", offset, _ipv6_hint(host[:60]))
+        raise NameProblem(f"'{host[:60]}' has several colons", offset, _colons_hint(host[:60]))
     if not _DIGITS.fullmatch(number):
         what = f"'{number[:40]}' after the colon is not a number" if number else "no number after the colon"
         raise NameProblem(what, offset + len(name) + 1)

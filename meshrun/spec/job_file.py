@@ -58,7 +58,8 @@ class _Reader:
     def _read_pair(self, key: Node, value: Node, found: dict[str, Given]) -> None:
         name = key.value.replace("_", "-") if isinstance(key, ScalarNode) else ""
         if name not in BY_NAME or name == "job":
-            self._add(key, f"unknown key {name[:80]!r}", _hint(name))
+            typed = key.value if isinstance(key, ScalarNode) else ""
+            self._add(key, f"unknown key {typed[:80]!r}", _hint(name))
         elif name in found:
             self._add(key, f"{name} is given twice")
         elif (texts := self._texts(name, value)) is not None:
@@ -117,6 +118,7 @@ def _hint(name: str) -> str:
         return "the script and its arguments stand on the command line: meshrun --job FILE SCRIPT ARGS"
     if name in _SPECIAL:
         return _SPECIAL[name]
+    name = name.lower().removeprefix("--").removeprefix("meshrun-")  # as a flag or a variable is spelled
     close = find_near(name[:80], [known for known in BY_NAME if known != "job"])
     near = (
         f"did you mean {close[0]}?" if close else "the keys are the names of the options; `meshrun --help` lists them"

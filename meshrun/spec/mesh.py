@@ -52,6 +52,9 @@ def _read_item(item: str, at: int, found: list[Finding]) -> tuple[str, int | Non
     name, equals, size = item.partition("=")
     if not item:
         found.append((at, "a dim is missing", _FORM))
+    elif " " in item:
+        hint = "dims are separated by commas, and there is no blank around `=`: dp=2,tp=4"
+        found.append((at + item.index(" "), "a blank", hint))
     elif not equals:
         found.append((at, f"'{item[:60]}' has no size", _FORM))
     elif not is_name(name):

@@ -64,21 +64,23 @@ MORE: dict[str, str] = {
     "no harm: numpy, torch's own parts, transformers, lightning and others, not pandas. Where a module starts threads, "
     "workers start as with `--start-method spawn`.",
     "env": "`NAME` must be set where meshrun runs. A glob takes what fits, except what describes a machine, a login or "
-    "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. Values "
-    "are bytes, and never stand in an argument, a plan or a log.",
+    "a run (interfaces, device masks, `TMPDIR`, `HOSTNAME`, `SSH_*` ...): those travel only by their full name. A "
+    "glob that takes nothing is a remark, no error. Values are bytes, and never stand in an argument, a plan or a log.",
     "env-file": "Literal values, quotes as in a shell (`A='x y'`, over several lines too), `export` in front, `#` "
     "comments and blank lines; nothing is expanded. Of a key given twice the last counts. At most 1 MiB.",
     "env-remote": "`$NAME` and `${NAME}` are the variables of the node's login environment; "
     "a name that is not there gives nothing, and nothing else is expanded. `-x` of the same name wins.",
     "python": "A path on the nodes; a relative one is seen from here, `~/` and a bare name from there. `python=` on "
     "a host's line wins. Absent on a node: exit code 125, node and path named.",
-    "workdir": "`workdir=` on a host's line wins. A relative script is looked for there, here and on every node, and "
-    "must be the same file (sha256) on all.",
+    "workdir": "Where the workers run; `workdir=` on a host's line wins for that host. A relative script is looked for "
+    "in `--workdir`, else in this directory: one path for all nodes, whatever `workdir=` says, and the same file "
+    "(sha256) on all.",
     "prelude": "Run by POSIX sh. Its output goes to no worker; if it fails, the run does not start (125) and its "
     "output is shown under that host.",
     "ssh-user": "`user@` or `user=` on a host's line wins; the ssh config is asked last.",
     "ssh-port": "`:port` or `port=` on a host's line wins; the ssh config is asked last.",
-    "host-key-policy": "A changed or revoked key always stops the run.",
+    "host-key-policy": "A changed or revoked key always stops the run, and so does one of another type than those that "
+    "are known of the host, as with ssh: `accept-new` is for hosts of which no key is known.",
     "connect-timeout": "By hand: how long node 0 is dialled.",
     "master-addr": "By hand: where node 0 listens for the others, needed there. `addr=` on a host's line offers an "
     "address without pinning it. A loopback address with more than one node is refused.",

@@ -142,6 +142,9 @@ OPTIONS: tuple[Option, ...] = (
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 BY_FLAG: dict[str, Option] = {flag: option for option in OPTIONS for flag in option.spellings}
 
+# Verbs that take a few options only; the others take all of them.
+FEW: dict[str, tuple[str, ...]] = dict.fromkeys(("ps", "stacks", "stop"), ("log-dir", "job"))
+
 # A flag that stands for an option with a value.
 FIXED: dict[str, tuple[str, str]] = {"--no-init": ("init", "off"), "--standalone": ("launcher", "local")}
 

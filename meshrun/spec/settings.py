@@ -5,6 +5,7 @@ Called by: cli.request."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -46,28 +47,27 @@ def from_command_line(pairs: Iterable[tuple[str, str]]) -> dict[str, Given]:
 
 
 def from_environ(environ: Mapping[str, str]) -> dict[str, Given]:
-    """`MESHRUN_<OPTION>` variables; none inside a run, whose workers find variables of that run under such names.
-
-    Raises InputError for a name that is nearly an option's."""
+    """`MESHRUN_<OPTION>` variables; none inside a run, whose workers find variables of that run under such names."""
     if environ.get(INSIDE):
         return {}
-    by_variable = {option.variable: option for option in OPTIONS}
     found: dict[str, Given] = {}
-    problems: list[Problem] = []
-    for variable, text in environ.items():
-        option = by_variable.get(variable)
-        if option and text:
+    for option in OPTIONS:
+        if text := environ.get(option.variable, ""):
             texts = tuple(text.splitlines()) if option.kind is Kind.MULTI else (text,)
-            found[option.name] = Given(option.name, texts, f"environment {variable}", Place(variable))
-        elif not option and variable.startswith("MESHRUN_") and variable not in _OURS:
-            problems += _misspelled(variable, by_variable)
-    if problems:
-        raise InputError(problems)
+            found[option.name] = Given(option.name, texts, f"environment {option.variable}", Place(option.variable))
     return found
 
 
-def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
+def find_misspelled(environ: Mapping[str, str]) -> list[Problem]:
     """What looks like an option's variable and is none; any other MESHRUN_ name may be somebody's own."""
+    if environ.get(INSIDE):
+        return []
+    known = {*_OURS, *(option.variable for option in OPTIONS)}
+    strange = [name for name in environ if name.startswith("MESHRUN_") and name not in known]
+    return [problem for name in strange for problem in _misspelled(name, known.difference(_OURS))]
+
+
+def _misspelled(variable: str, known: Iterable[str]) -> list[Problem]:
     name = variable.removeprefix("MESHRUN_").lower().replace("_", "-")
     hint = name_here(name, lambda option, value: _variable(BY_NAME[option], value))
     if not hint:
@@ -95,17 +95,26 @@ def name_here(name: str, spell: Callable[[str, str], str]) -> str:
     return refused.way if refused and refused.program in ("meshrun", "torchrun", "deepspeed") else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Every option's value and its source. Keys are the names of `OPTIONS`; seconds are floats, counts ints, repeatable
+    options tuples, `None` is "not said". A bad value, also one that a stronger source hides, is among `problems`; its
+    option is `doubtful` and has what is left without it."""
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+    problems: tuple[Problem, ...] = ()
+    doubtful: frozenset[str] = frozenset()
+
+
 def merge_settings(
     command_line: Mapping[str, Given], job_file: Mapping[str, Given], environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every option's value and its source: command line > job file > environment > default (DESIGN §4).
-
-    Keys are the names of `OPTIONS`. Seconds are floats, counts ints, repeatable options tuples, `None` is "not said".
-    Raises InputError with every bad value, also those that a stronger source hides."""
+) -> Merged:
+    """Command line > job file > environment > default (DESIGN §4)."""
     layers = (from_environ(environ), job_file, command_line)
     values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
     sources = dict.fromkeys(values, "default")
-    problems: list[Problem] = []
+    problems, doubtful = find_misspelled(environ), set()
     for layer in layers:
         for name in layer.keys() & _RIVALS.keys():
             values[_RIVALS[name]], sources[_RIVALS[name]] = None, "default"
@@ -114,9 +123,8 @@ def merge_settings(
                 values[name], sources[name] = parse_value(BY_NAME[name], given), given.source
             except InputError as error:
                 problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return values, sources
+                doubtful.add(name)
+    return Merged(values, sources, tuple(problems), frozenset(doubtful))
 
 
 def parse_value(option: Option, given: Given) -> Any:
@@ -175,8 +183,19 @@ def _seconds(option: Option, given: Given) -> float:
         seconds = math.nan
     least = 0.0 if option.least == 0 else 0.001
     if not (math.isfinite(seconds) and least <= seconds):
-        raise _wrong(given, "seconds are needed, " + ("0 or more" if not least else "more than 0"))
+        raise _wrong(given, "seconds are needed, " + ("0 or more" if not least else "more than 0"), _in_seconds(text))
     return seconds
+
+
+def _in_seconds(text: str) -> str:
+    """The hint for other ways to write a duration: 5m, 1h30m, 1:30:00."""
+    form = re.compile(r"(?:(\d+)d)? ?(?:(\d+)h)? ?(?:(\d+)m(?:in)?)? ?(?:(\d+)s?)?|(?:(\d+):)?(\d+):(\d+)", re.ASCII)
+    match = form.fullmatch(text.lower()[:40])
+    if not text or match is None:
+        return ""
+    days, hours, minutes, seconds, *clock = (int(part or 0) for part in match.groups())
+    hours, minutes, seconds = hours + clock[0], minutes + clock[1], seconds + clock[2]
+    return f"in seconds: {((days * 24 + hours) * 60 + minutes) * 60 + seconds}"
 
 
 def _flag(option: Option, given: Given) -> bool:

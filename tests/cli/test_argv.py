@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshrun.errors import InputError
 from meshrun.spec.argv import split_argv
 from meshrun.spec.foreign import ALL, REFUSED
 from meshrun.spec.options import ALWAYS, BY_FLAG, FIXED, Kind
@@ -48,9 +47,7 @@ def test_what_stands_behind_the_script_is_untouched(args: list[str]) -> None:
 @pytest.mark.parametrize("flag", sorted(REFUSED))
 def test_what_cannot_be_honoured_is_refused_by_name_with_a_way(flag: str) -> None:
     words = [flag, *["1"] * REFUSED[flag].values, "t.py"]
-    with pytest.raises(InputError) as caught:
-        split_argv(words)
-    (problem,) = caught.value.problems
+    (problem,) = split_argv(words).problems
     assert flag in problem.message
     assert problem.hint
 
@@ -68,14 +65,13 @@ def test_long_flags_work_with_underscores(flag: str) -> None:
 
 
 def test_no_prefix_matching() -> None:
-    with pytest.raises(InputError, match="unknown option --hostfil\n"):
-        split_argv(["--hostfil", "hosts", "t.py"])
+    (problem,) = split_argv(["--hostfil", "hosts", "t.py"]).problems
+    assert problem.message == "unknown option --hostfil"
 
 
 def test_all_problems_at_once_with_the_nearest_names() -> None:
-    with pytest.raises(InputError) as caught:
-        split_argv(["--hots", "a", "--rdzv_endpoint", "x:1", "--quiet=1", "--mesh"])
-    messages = [str(problem) for problem in caught.value.problems]
+    split = split_argv(["--hots", "a", "--rdzv_endpoint", "x:1", "--quiet=1", "--mesh"])
+    messages = [str(problem) for problem in split.problems]
     assert len(messages) == 4
     assert "--hots" in messages[0] and "did you mean --hosts?" in messages[0]
     assert "--rdzv_endpoint" in messages[1] and "--master-addr" in messages[1]

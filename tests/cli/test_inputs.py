@@ -48,6 +48,40 @@ def planned(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return out
 
 
+# ---- patterns of -x that pass nothing on: a remark, in every verb and form ----
+
+IDLE = [
+    ("NOSUCH_*", "-x 'NOSUCH_*' passes nothing on: no variable that is set here has such a name"),
+    ("CUDA_VISIBLE_*", "a pattern leaves out CUDA_VISIBLE_DEVICES, this machine's own; name it"),
+    ("[GN]*_SOCKET_IFNAME", "a pattern leaves out GLOO_SOCKET_IFNAME and 1 more, this machine's own; name it"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "words"), IDLE)
+def test_a_pattern_that_passes_nothing_on(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, pattern: str, words: str
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "USED_BY_IT"):
+        monkeypatch.setenv(name, "0")
+    text = planned(capfd, "--hosts", "a:1", "-x", pattern, "-x", "USED_*", "-x", pattern)
+    assert text.count(words) == 1 and "note: " in text and "'USED_*'" not in text
+    (remark,) = json.loads(planned(capfd, "--hosts", "a:1", "-x", pattern, "--format", "json"))["remarks"]
+    assert words in remark
+    for form in (["--format", "commands"], ["--explain", "0"]):
+        assert main(["plan", "--hosts", "a:1", "-x", pattern, *form]) == 0
+        out, err = capfd.readouterr()
+        assert err.count(words) == 1 and err.count("\n") == 1 and words not in out
+
+
+def test_options_behind_the_script_are_told_in_a_plan(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (here / "t.py").touch()
+    text = planned(
+        capfd, "--device", "cpu", "t.py", "--hosts", "a:2", "--nproc_per_node=2", "--device", "x", "--lr", "1"
+    )
+    assert "note: --hosts, --nproc-per-node behind t.py is for the script; options of meshrun stand before it" in text
+    assert "note" not in planned(capfd, "--device", "cpu", "t.py", "-H", "a:2", "--", "hosts")
+
+
 # ---- files that are no such files ----
 
 FILES = {
@@ -151,7 +185,7 @@ def test_a_hostfile_given_as_a_list_of_hosts(here: Path, capfd: pytest.CaptureFi
 
 JOBS = [
     ("num-gpus: 1", "2:1: unknown key 'num-gpus'", "the key is nproc-per-node"),
-    ("num_nodes: 1", "2:1: unknown key 'num-nodes'", "the key is nodes"),
+    ("num_nodes: 1", "2:1: unknown key 'num_nodes'", "the key is nodes"),
     ("no-init: true", "2:1", "write init: off"),
     ("standalone: true", "2:1", "write launcher: local"),
     ("rdzv-endpoint: a", "2:1", "--master-addr"),

@@ -24,6 +24,7 @@ FILES = {
     "job.yaml": "mesh: dp=2\nhostfil: hosts\nscript: train.py\n",
     "names.env": "GOOD=1\nno equals\nexport 1BAD=2\n",
     "train.py": "print('never')\n",
+    "keys.yaml": "Mesh: dp=2\nMESHRUN_GRACE: 3\n--nproc_per_node: 4\n",
 }
 CASES = [
     "--hostfile hosts train.py",
@@ -52,7 +53,43 @@ CASES = [
     "--hostfile ok-hosts --master-addr 127.0.0.1 train.py",
     "--nnodes 2 train.py",
     "--no-init --init eager --time-limit 10 --signal-workers NOPE@20 train.py",
+    "--nproc-per-node x --mesh dp=0 --hostfile missing --show tp=0 --nosuch missing.py",
+    "--nproc-per-node x --mesh dp=0 missing.py",
+    "--grace x --workdir /nowhere --nosuch 5 missing.py",
+    "--job job.yaml --hosts a:x missing.py",
+    "plan --nosuch --diff a.json b.json",
+    "ps --nosuch",
+    "stop --log-dri x run",
+    "stop --signal=9 --grace 5 --no-init run",
+    "stacks --log-dir",
+    "stop run --log-dir x",
+    "ps run",
+    "--mesh dp=2 plan train.py 'a b'",
+    "--log-dir runs ps",
     "missing.py",
+    "/nowhere/missing.py",
+    "tran.py",
+    "./trian.py --lr 1",
+    "'train.py --lr 1'",
+    "-m train.py",
+    "-m pkg/train.py",
+    "--job keys.yaml train.py",
+    "--job '' train.py",
+    "--hosts 'a:2 b:2' train.py",
+    "--hosts 'a b' train.py",
+    "--hosts 'a:2;b:2' train.py",
+    "--hosts a:22:4 train.py",
+    "--hosts ::1 train.py",
+    "--hosts fe80::1:4 train.py",
+    "--hosts a:b:c train.py",
+    "--hostfile a:2,b:2 train.py",
+    "--mesh 'dp=2 tp=2' train.py",
+    "--mesh 'dp = 2, tp = 2' train.py",
+    "--time-limit 1h30m --grace 5m --timeout 1:00:00 --start-timeout 2d --connect-timeout 5:0 --hang-timeout soon t.py",
+    "--Help train.py",
+    "-help train.py",
+    "--HOSTS a:1 train.py",
+    "--no-quiet --no-dry_run train.py",
     "ok-hosts",
     "dp=2,tp=4",
     "",
@@ -79,3 +116,24 @@ def test_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()
     assert not (tmp_path / "meshrun-runs").exists()
+
+
+def test_a_crowd_of_problems_is_cut(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--nosuch{number}" for number in range(150)]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("meshrun: 150 problems\n") and said.endswith("\nand 50 more\n")
+    assert "--nosuch99\n" in said and "--nosuch100\n" not in said
+
+
+def test_options_that_do_not_go_together_say_who_gave_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("explain: 3\n")
+    for name, value in {"MESHRUN_HOSTS": "a:1", "MESHRUN_HOSTFILE": "hosts"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--job", "job.yaml", "-m", "x"]) == 2
+    said = capfd.readouterr().err
+    both = "--hostfile: environment MESHRUN_HOSTFILE; --hosts: environment MESHRUN_HOSTS"
+    assert f"--hostfile and --hosts exclude each other ({both})" in said
+    assert "--explain is about a plan (--explain: job file job.yaml:1)" in said

@@ -48,6 +48,35 @@ def test_success_leaves_a_run_directory(tmp_path: Path) -> None:
     assert json.loads((here / "plan.json").read_text())["world_size"] == 2
 
 
+def test_a_pattern_that_passes_nothing_on_is_a_remark(tmp_path: Path) -> None:
+    done = run(tmp_path, "-x", "NOSUCH_*", "t.py")
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1) and "'NOSUCH_*' passes nothing on" in done.stderr
+    assert run(tmp_path, "-x", "NOSUCH_*", "--quiet", "t.py").stderr == ""
+
+
+def test_a_list_of_hosts_behind_the_script_is_a_remark(tmp_path: Path) -> None:
+    """Without a word the run would be on this machine only, and look well."""
+    (tmp_path / "t.py").touch()
+    for before, count in (((), 1), (("--nproc-per-node", "1"), 0), (("--quiet",), 0)):
+        done = meshrun("--no-init", *before, "t.py", "--hostfile", "hosts", "--timeout", "3", cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (0, count)
+        assert done.stderr.count("--hostfile behind t.py is for the script") == count
+
+
+def test_a_hosts_own_directory_is_where_it_works_not_where_the_script_is(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "hosts").write_text(f"localhost slots=1 workdir={tmp_path}/own\n")
+    done = run(tmp_path, "--hostfile", "hosts", "--quiet", "t.py", text="import os; print(os.getcwd(), __file__)")
+    assert done.stdout.partition("] ")[2] == f"{tmp_path}/own {tmp_path}/t.py\n", done
+
+
+def test_a_cause_of_every_host_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("Host *\n  Nonsense yes\n")
+    done = run(tmp_path, "--hosts", "gpu[01-50]", "--ssh-config", "config", "t.py")
+    assert done.returncode == 125
+    assert done.stderr.count("config:2: the ssh config says nonsense yes") == 1 and "gpu[01-50]" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

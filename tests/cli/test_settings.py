@@ -16,7 +16,10 @@ def merge(
     *pairs: tuple[str, str], job: bytes = b"", environ: dict[str, str] | None = None
 ) -> tuple[dict[str, object], dict[str, str]]:
     job_file = parse_job_file(job, "job.yaml") if job else {}
-    return merge_settings(from_command_line(pairs), job_file, environ or {})
+    merged = merge_settings(from_command_line(pairs), job_file, environ or {})
+    if merged.problems:
+        raise InputError(merged.problems)
+    return merged.values, merged.sources
 
 
 def test_defaults() -> None:
