@@ -7,8 +7,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -132,11 +130,6 @@ def test_what_a_wrong_call_is_told() -> None:
 def test_copies_and_pickles() -> None:
     value = Stored("a", Stored("b"))
     assert copy.copy(value) == copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value
-
-
-def test_no_start_imports_the_standard_one() -> None:
-    code = "import sys, meshrun.cli.run, meshrun.cli.runner, meshrun.agent.loop; sys.exit('dataclasses' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_nobody_in_meshrun_imports_the_standard_one() -> None:

@@ -66,6 +66,7 @@ def _run_agent(parent: int, bundle: str, token: str) -> NoReturn:
         membership = group.Membership(home.group)
         from meshrun.agent.loop import Agent
 
+        gc.enable()  # off since the boot code: imports leave no garbage
         Agent(home, membership, token, parent, reading, writing).run()
         status = 0
     except BaseException:  # the one place where an agent's own failure becomes words: the guard passes them on

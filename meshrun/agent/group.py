@@ -24,10 +24,11 @@ def find_parent(root: str = "") -> str:
     for line in procs.read_text(f"{root}/proc/self/cgroup").splitlines():
         if line.startswith("0::/"):
             own = line[3:].rstrip("/")
-    for part, place, kind in procs.read_mounts(root):
-        inside = f"{own}/".startswith(f"{part.rstrip('/')}/") and "/.." not in own
-        folder = f"{root}{place}{own[len(part.rstrip('/')) :]}"
-        if kind == "cgroup2" and inside and os.path.exists(f"{folder}/cgroup.procs"):
+    for mount in procs.read_mounts(root):
+        part = mount.part.rstrip("/")
+        inside = f"{own}/".startswith(f"{part}/") and "/.." not in own
+        folder = f"{root}{mount.place}{own[len(part) :]}"
+        if mount.kind == "cgroup2" and inside and os.path.exists(f"{folder}/cgroup.procs"):
             return folder
     return ""
 

@@ -8,9 +8,9 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from meshrun.agent import group, procs, remains
+from meshrun.dataclass import dataclass
 
 # Where one kernel alone decides about locks. On a shared file system a lock that we get may prove nothing.
 _LOCAL = frozenset(["btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"])
@@ -18,7 +18,8 @@ _TOKEN = 16  # hexadecimal digits
 _OLD_S = 0.5  # for the processes of one old run
 
 
-class Home(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Home:
     """`lock`: held as long as we live; nobody inherits it. `group`: where the run's control group would be, or ""."""
 
     path: str

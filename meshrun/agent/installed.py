@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from meshrun.dataclass import dataclass
+from meshrun.wire.digest import hash_content
 
 _DIST = re.compile(r"torch-([^-]+?)(?:-[^/]*)?\.(?:dist|egg)-info", re.IGNORECASE)
 _VERSION = re.compile(r"^__version__\s*(?::[^=]+)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -127,7 +128,7 @@ def read_script(path: str, check: bool) -> Script:
         return Script(error="missing")
     except OSError as error:
         return Script(error=f"unreadable: {error.strerror}")
-    found = Script(_sha256(source))
+    found = Script(hash_content(source))
     return _compile(found, source, path) if check else found
 
 
@@ -139,18 +140,6 @@ def _compile(found: Script, source: bytes, path: str) -> Script:
     except (ValueError, RecursionError, MemoryError) as error:
         return Script(found.hash, f"{type(error).__name__}: {error}", path, 0)
     return found
-
-
-def _sha256(data: bytes) -> str:
-    """The interpreter's own implementation: hashlib would load OpenSSL, a fifth of the agent's memory."""
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]  # Python 3.12 and later
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            from hashlib import sha256
-    return str(sha256(data).hexdigest())
 
 
 def find_program(name: str, folder: str, env: Mapping[str, str]) -> bool:

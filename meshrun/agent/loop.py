@@ -1,5 +1,5 @@
 """Owns: the agent's one loop: events in, `supervisor.advance`, actions out.
-Must not: decide; what is to be done is in `supervisor`, what it takes is in the neighbours.
+Must not: decide (supervisor), or import at its top what can wait until the fork server is on its way.
 Called by: agent.__main__."""
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshrun import wire
-from meshrun.agent import error_file, netlink, probe, procs, reach, supervisor, variables
+from meshrun.agent import error_file, procs, supervisor, variables
 from meshrun.agent import events as ev
 from meshrun.agent.group import Membership
 from meshrun.agent.home import Home, sweep
@@ -20,7 +20,6 @@ from meshrun.agent.oom import OomWatch
 from meshrun.agent.progress import Progress
 from meshrun.agent.reactor import Reactor
 from meshrun.agent.services import ForkServer, StoreHolder
-from meshrun.agent.shares import cannot_bind, find_placing
 from meshrun.agent.spawn import to_text
 from meshrun.agent.stacks import StackDump
 from meshrun.agent.state import Stage, next_deadline
@@ -30,6 +29,9 @@ from meshrun.agent.workers import Workers
 from meshrun.dataclass import replace
 from meshrun.errors import CauseKind
 from meshrun.wire import Brief, Fork, ForkStore, Order, Start, Trouble
+
+if TYPE_CHECKING:
+    from meshrun.agent.reach import Offer
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD, signal.SIGCONT)
 _DEPART_S = 1.0  # for the last messages to leave
@@ -54,7 +56,7 @@ class Agent:
         self._workers = Workers(self._reactor, self._line, self._post, bundle, tmp)
         self._trees = Trees(token, membership)
         self._oom: OomWatch | None = None
-        self._offer: reach.Offer | None = None
+        self._offer: Offer | None = None
         self._login = {to_text(name): to_text(value) for name, value in os.environb.items()}
         self._base: dict[str, str] = {}
         self._mask_name = ""
@@ -106,8 +108,12 @@ class Agent:
 
     def _choose_start(self, brief: Brief) -> Brief:
         """OpenMP places its threads as it is loaded: in the fork server, that would be on all CPUs of the node."""
-        said = find_placing(self._base) if brief.bind != "none" and brief.start_method == "fork" else ""
-        if not said or brief.form == "program":
+        if brief.bind == "none" or brief.start_method != "fork" or brief.form == "program":
+            return brief
+        from meshrun.agent.shares import find_placing
+
+        said = find_placing(self._base)
+        if not said:
             return brief
         why = f"workers are started as fresh interpreters: {said} must be read on the CPUs that --bind gives each"
         self._line.send(Trouble(CauseKind.AGENT.value, why, "", False))
@@ -159,6 +165,9 @@ class Agent:
         return variables.make_server_env(self._base, brief, self._mark)
 
     def _greet(self, action: ev.Greet) -> None:
+        from meshrun.agent import probe, reach  # 10 ms, in which the fork server starts
+        from meshrun.agent.shares import cannot_bind
+
         brief = action.brief
         if brief.offers:
             try:
@@ -175,6 +184,8 @@ class Agent:
         self._line.send(probe.make_facts(brief, self._login, self._base, self._tmp, port, parts))
 
     def _reach(self, action: ev.Reach) -> None:
+        from meshrun.agent import reach
+
         reach.Try(self._reactor, action.request, self._line.send)
 
     def _bind_store(self, action: ev.BindStore) -> None:
@@ -249,6 +260,8 @@ class Agent:
         return [Fork(slot.rank, env, slot.share.cpus) for slot, env in zip(assign.workers, envs, strict=True)]
 
     def _make_node_values(self, start: Start, agents: int) -> NodeValues:
+        from meshrun.agent import netlink, probe
+
         return NodeValues(
             cores=probe.count_cores() // agents,
             interface=netlink.find_interface_towards(start.master_addr, start.master_port),

@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import NamedTuple
+
+from meshrun.dataclass import dataclass
 
 _RTM_GETADDR, _NLMSG_DONE, _NLMSG_ERROR = 22, 3, 2
 _REQUEST_DUMP = 0x301
@@ -18,7 +19,8 @@ _GLOBAL, _HOST = 0, 254
 _VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman", "lxcbr")
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """One address of this node."""
 
     address: str

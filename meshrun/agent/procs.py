@@ -1,18 +1,20 @@
 """Owns: what /proc says about processes: descendants, marked processes, and ending them.
 Must not: choose by name, or touch a process that neither descends from the caller nor carries its mark.
-Called by: agent.loop, agent.guard and their neighbours (so: os only, to stay small)."""
+Called by: agent.loop, agent.guard and their neighbours (so: nothing big)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+
+from meshrun.dataclass import dataclass
 
 MARK = "MESHRUN_MARK"
 
 
-class Process(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Process:
     """One line of /proc/PID/stat, the part that matters here."""
 
     pid: int
@@ -62,7 +64,8 @@ def list_names(folder: str) -> list[str]:
         return []
 
 
-class Mount(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mount:
     """One line of /proc/self/mountinfo: which part of a file system is mounted where."""
 
     part: str

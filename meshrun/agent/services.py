@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from meshrun.agent import procs, reach
+from meshrun.agent import procs
 from meshrun.agent.events import Event, FromServer, ServerLost, Started, StoreBound, StoreRefused
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
@@ -102,6 +102,8 @@ class StoreHolder:
 
     def bind(self, request: OpenStore, until: float | None = None) -> None:
         """Take the port; `StoreBound` or `StoreRefused` follows. The last attempt's store may hold it a moment more."""
+        from meshrun.agent import reach
+
         try:
             listening = reach.listen_at(request.address, request.port)
         except OSError as error:

@@ -236,7 +236,7 @@ def _is_local(settings: Settings, host: Host) -> bool:
         return True
     if settings["launcher"] == "ssh":
         return False
-    from meshrun.launch.local import is_this_machine
+    from meshrun.launch.here import is_this_machine
 
     return is_this_machine(host, ssh_settings(settings))
 

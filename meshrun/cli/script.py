@@ -4,7 +4,6 @@ Called by: cli.request."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ from meshrun.spec.guess import looks_like_hostfile
 from meshrun.spec.job import form_of, resolve
 from meshrun.spec.near import find_near
 from meshrun.spec.settings import Settings
+from meshrun.wire.digest import hash_content
 
 VERBS = ("run", "plan", "ps", "stacks", "stop")
 # Words that somebody may take for verbs, and what they would do.
@@ -49,7 +49,7 @@ def read_script(settings: Settings, words: tuple[str, ...], workdir: str, local:
     wrong = _what_else(path, data, settings["hostfile"] is None)
     if wrong:
         raise InputError(Problem(wrong[0], Place(path), hint=wrong[1]))
-    return hashlib.sha256(data).hexdigest()
+    return hash_content(data)
 
 
 def resolve_preload(settings: Settings, words: tuple[str, ...], workdir: str) -> str:

@@ -38,7 +38,8 @@ _SILENT_S = 10  # as long as an agent gives a launcher that says nothing
 # stopped process cannot see that its launcher has gone, so the first act is a child that does not depend on it. That is
 # in a group of its own: if it is stopped while the boot is killed, the kernel wakes and ends it (an orphaned group).
 _BOOT = f"""\
-import os, select, sys
+import gc, os, select, sys
+gc.disable()
 def leave(word, text):
     os.write(2, ("{_SAY} %s %s\\n" % (word, text)).encode("ascii", "backslashreplace"))
     os._exit({_EXIT_BOOT})

@@ -4,7 +4,6 @@ Called by: launch.openers, launch.manual, cli."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import marshal
 import os
@@ -13,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import CodeType
 
 from meshrun.launch.bundle import make_bundle
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # Of spec only what a worker imports (a mesh and its file, for `meshrun.init`): the rest reads command lines.
 _SPEC = ("__init__", "grid", "group_options", "mesh", "mesh_file", "near", "nodes", "presets", "solve", "values")
 _TOP = ("__init__.py", "dataclass.py", "quickclass.py", "errors.py")
@@ -27,16 +25,16 @@ _PACKAGES = ("agent", "wire", "worker")
 # PEP 552: hash-based and unchecked. zipimport then compares neither times nor sources; another magic number makes it
 # fall back to the .py beside it (zipimport._get_module_code, the same from 3.8 on).
 _UNCHECKED = (1).to_bytes(4, "little")
-_DIGEST = hashlib.sha256().digest_size
+_HASH = 8  # bytes of `source_hash`: Python's own for bytecode; against a torn or outdated file, not an enemy
 
 
 @lru_cache(maxsize=1)
 def read_sources() -> dict[str, bytes]:
     """Archive name → content: every module that travels, as `.py` and as this Python's `.pyc`. Do not change it."""
     files: dict[str, bytes] = {}
-    for path in _find_modules():
-        name = "meshrun/" + path.relative_to(_ROOT).as_posix()
-        files[name] = path.read_bytes()
+    for place in _find_modules():
+        path, name = f"{_ROOT}/{place}", f"meshrun/{place}"
+        files[name] = _read(path)
         files[name + "c"] = _compile(path, name, files[name])
     return files
 
@@ -46,48 +44,55 @@ def bundle() -> bytes:
     """The archive itself: made once per process, and kept beside Python's own bytecode until a source changes."""
     kept, key = _find_kept(), _make_key()
     with suppress(OSError):
-        data = kept.read_bytes()
-        if data[:_DIGEST] == key and hashlib.sha256(data[2 * _DIGEST :]).digest() == data[_DIGEST : 2 * _DIGEST]:
-            return data[2 * _DIGEST :]
+        head, data = (read := _read(kept))[: 2 * _HASH], read[2 * _HASH :]
+        if head == key + importlib.util.source_hash(data):
+            return data
     made = make_bundle(read_sources())
     if not sys.dont_write_bytecode:
         with suppress(OSError):
-            _keep(kept, key + hashlib.sha256(made).digest() + made)
+            _keep(kept, key + importlib.util.source_hash(made) + made)
     return made
 
 
-def _find_kept() -> Path:
-    return Path(importlib.util.cache_from_source(str(_ROOT / "bundle.py"))).with_suffix(".bundle")
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _find_kept() -> str:
+    return importlib.util.cache_from_source(f"{_ROOT}/bundle.py").removesuffix("pyc") + "bundle"
 
 
 def _make_key() -> bytes:
     """Changes with any source, as Python's own test does (time and size), with the Python and with this file."""
-    parts = [importlib.util.MAGIC_NUMBER.hex(), *map(_stamp, (*_find_modules(), Path(__file__)))]
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).digest()
+    parts = [importlib.util.MAGIC_NUMBER.hex(), *map(_stamp, (*_find_modules(), "launch/sources.py"))]
+    return importlib.util.source_hash("\n".join(parts).encode("utf-8", "surrogateescape"))
 
 
-def _stamp(path: Path) -> str:
-    status = path.stat()
-    return f"{path.relative_to(_ROOT)} {status.st_mtime_ns} {status.st_size}"
+def _stamp(place: str) -> str:
+    status = os.stat(f"{_ROOT}/{place}")
+    return f"{place} {status.st_mtime_ns} {status.st_size}"
 
 
-def _keep(path: Path, data: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_bytes(data)
-    fresh.replace(path)  # whole or not at all: another launcher may be reading
+def _keep(path: str, data: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    fresh = f"{path}.{os.getpid()}"
+    with open(fresh, "wb") as file:
+        file.write(data)
+    os.replace(fresh, path)  # whole or not at all: another launcher may be reading
 
 
-def _find_modules() -> Iterator[Path]:
-    yield from (path for name in _FILES if (path := _ROOT / name).is_file())
+def _find_modules() -> Iterator[str]:
+    """As paths below the package."""
+    yield from _FILES
     for package in _PACKAGES:
-        yield from sorted((_ROOT / package).rglob("*.py"))
+        yield from (f"{package}/{name}" for name in sorted(os.listdir(f"{_ROOT}/{package}")) if name.endswith(".py"))
 
 
-def _compile(path: Path, name: str, source: bytes) -> bytes:
+def _compile(path: str, name: str, source: bytes) -> bytes:
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     # The loader reads __pycache__ if that is fresh and writes it if it can, so only the first run ever compiles.
-    code = SourceFileLoader(module, str(path)).get_code(module)
+    code = SourceFileLoader(module, path).get_code(module)
     assert isinstance(code, CodeType)
     body = marshal.dumps(_rename(code, f"bundle.zip/{name}"))
     return importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source) + body

@@ -1,6 +1,6 @@
 """Owns: the user's ssh files on this machine: reading config and known_hosts, adding a key.
 Must not: connect anywhere or know paramiko; a missing default file is fine, a named one is an error.
-Called by: launch.ssh, launch.openssh, launch.local."""
+Called by: launch.ssh, launch.openssh, launch.here."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ Called by: cli (plan, run), watch."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -20,6 +19,7 @@ from meshrun.spec.grid import split_ranks
 from meshrun.spec.solve import solve_mesh
 from meshrun.spec.values import Host, MeshSpec
 from meshrun.wire import Share
+from meshrun.wire.digest import hash_content
 
 MAX_WORKERS = 262_144
 
@@ -114,7 +114,7 @@ def make_fingerprint(mesh: Mesh, slots: Sequence[int]) -> str:
     }
     if mesh.options:
         agreed["options"] = mesh.options
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()[:16]
+    return hash_content(json.dumps(agreed, sort_keys=True).encode())[:16]
 
 
 def _make_nodes(hosts: Sequence[Host], slots: Sequence[int], devices: Sequence[tuple[str, ...]]) -> Iterator[NodePlan]:

@@ -5,7 +5,6 @@ Called by: cli.script, cli.request."""
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
 _BARE_HOST = re.compile(r"[A-Za-z0-9_.@:\[\],-]+\Z")
 
@@ -17,4 +16,4 @@ def looks_like_hostfile(path: str, data: bytes) -> bool:
     if path.endswith(".py") or not lines or not all(_BARE_HOST.match(words[0].decode("latin-1")) for words in lines):
         return False
     slots = any(word.startswith((b"slots", b"max_slots")) for words in lines for word in words[1:])
-    return slots or ("host" in PurePosixPath(path).name and all(len(words) == 1 for words in lines))
+    return slots or ("host" in path.rpartition("/")[2] and all(len(words) == 1 for words in lines))

@@ -4,7 +4,6 @@ Called by: spec.hostfile, spec.hostkeys, spec.filters."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from meshrun.dataclass import dataclass
@@ -112,6 +111,8 @@ def _colons_hint(host: str) -> str:
 
 
 def _is_ipv6(text: str) -> bool:
+    import ipaddress  # 2 ms that few lists need
+
     try:
         return bool(ipaddress.IPv6Address(text))
     except ValueError:
@@ -134,8 +135,6 @@ def _split_number(host: str, offset: int) -> tuple[str, str | None, int]:
 
 def _ipv6(name: str, offset: int) -> str:
     inside = name[1:-1] if name.endswith("]") else ""
-    try:
-        ipaddress.IPv6Address(inside)
-    except ValueError:
-        raise NameProblem(f"'{name[:60]}' is not an IPv6 address", offset, "as in [fe80::1%eth0]") from None
+    if not _is_ipv6(inside):
+        raise NameProblem(f"'{name[:60]}' is not an IPv6 address", offset, "as in [fe80::1%eth0]")
     return inside

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import prod
-from pathlib import PurePosixPath
 
 from meshrun.dataclass import dataclass, field, replace
 from meshrun.errors import InputError, Place, Problem
@@ -90,8 +89,9 @@ def make_job(settings: Settings, hosts: tuple[Host, ...], words: tuple[str, ...]
 
 
 def resolve(directory: str, path: str) -> str:
-    """`path` as seen from `directory`; `..` is kept, because a symlink may stand before it."""
-    return str(PurePosixPath(directory) / path)
+    """`path` as seen from `directory`, which is absolute; `..` is kept, because a symlink may stand before it."""
+    whole = path if path.startswith("/") else f"{directory}/{path}"
+    return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))
 
 
 def _python_of(text: str | None, context: Context) -> str:

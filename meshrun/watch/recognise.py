@@ -16,16 +16,13 @@ _EXCEPTION_LINE = re.compile(r"^[\s|+]*([A-Za-z_][\w.]*(?:Error|Exception|Interr
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`cause` and `hint` may name the pattern's groups, {host} and {python}."""
+    """`cause` and `hint` may name the pattern's groups, {host} and {python}. The pattern is text: compiled, all of them
+    would cost each start 6 ms."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     cause: str
     hint: str
     vague: bool = False  # counts only if nothing that the exception is chained to says more
-
-
-def _rule(pattern: str, cause: str, hint: str, vague: bool = False) -> Rule:
-    return Rule(re.compile(pattern), cause, hint, vague)
 
 
 _GPU_MEMORY = (
@@ -41,168 +38,168 @@ _HOST_MEMORY = "fewer DataLoader workers, smaller caches, fewer ranks on {host},
 
 # Texts of torch 2.5 to 2.13, gloo, NCCL 2.2x, CPython 3.10 to 3.14 and glibc. The first that is found counts.
 RULES = (
-    _rule(
+    Rule(
         r"(?:DynamicOutputShape|DataDependentOutput)Exception: (?P<op>aten\.\w+)",
         "the result of {op} depends on numbers, and the tensors of a rehearsal with --fake have none",
         "--tensors real gives them some (wrong ones, and the memory of a real run)",
     ),
-    _rule(
+    Rule(
         r"(?:CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)",
         "the accelerator's memory is used up: {size} more was asked for",
         _GPU_MEMORY,
     ),
-    _rule(
+    Rule(
         r"CUDA(?: error:|\serror)? out of memory|Cuda failure.*out of memory",
         "the GPU's memory is used up",
         _GPU_MEMORY,
     ),
-    _rule(
+    Rule(
         r"Duplicate GPU detected",
         "two ranks use the same GPU",
         "give each rank its own: torch.cuda.set_device(LOCAL_RANK) or meshrun.device(), and no more slots than GPUs",
     ),
-    _rule(
+    Rule(
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=(?P<op>\w+)",
         "the NCCL collective {op} timed out: some rank did not take part in time",
         _LATE,
     ),
-    _rule(r"(?i:NCCL error)[\s\S]*Last error:\s*(?P<last>[^\n]*\w[^\n]*)", "NCCL failed: {last}", _NCCL),
-    _rule(r"unhandled cuda error|ncclUnhandledCudaError", "a CUDA call inside NCCL failed", _NCCL),
-    _rule(
+    Rule(r"(?i:NCCL error)[\s\S]*Last error:\s*(?P<last>[^\n]*\w[^\n]*)", "NCCL failed: {last}", _NCCL),
+    Rule(r"unhandled cuda error|ncclUnhandledCudaError", "a CUDA call inside NCCL failed", _NCCL),
+    Rule(
         r"unhandled system error|ncclSystemError",
         "a system call inside NCCL failed (network, shared memory, descriptors)",
         f"{_NCCL}; NCCL_SOCKET_IFNAME and /dev/shm on {{host}} are the usual places",
     ),
-    _rule(r"ncclInvalidUsage|ncclInvalidArgument", "NCCL was used in a way that it does not allow", _NCCL),
-    _rule(r"NCCL error|ncclInternalError", "NCCL failed", _NCCL),
-    _rule(
+    Rule(r"ncclInvalidUsage|ncclInvalidArgument", "NCCL was used in a way that it does not allow", _NCCL),
+    Rule(r"NCCL error|ncclInternalError", "NCCL failed", _NCCL),
+    Rule(
         r"device-side assert triggered",
         "an assertion failed in a CUDA kernel (most often an index or label out of range)",
         _CUDA_ASYNC,
     ),
-    _rule(r"CUDA error: (?P<what>an illegal memory access[^\n]*)", "CUDA: {what}", _CUDA_ASYNC),
-    _rule(
+    Rule(r"CUDA error: (?P<what>an illegal memory access[^\n]*)", "CUDA: {what}", _CUDA_ASYNC),
+    Rule(
         r"CUDA error: invalid device ordinal",
         "this rank asked for a GPU that {host} does not have (or does not show)",
         "no more slots than GPUs; devices= of the hostfile and CUDA_VISIBLE_DEVICES say which are shown",
     ),
-    _rule(
+    Rule(
         r"no kernel image is available",
         "this torch was not built for the GPU of {host}",
         "install a torch with kernels for it: torch.cuda.get_arch_list() shows which it has",
     ),
-    _rule(
+    Rule(
         r"Found no NVIDIA driver|driver version is insufficient|NVIDIA driver on your system is too old",
         "{host} has no NVIDIA driver, or one too old for this torch",
         "nvidia-smi on {host}; --device cpu runs without",
     ),
-    _rule(
+    Rule(
         r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
         "the nccl backend was asked for, but {host} has no GPU that this torch can use",
         "init_process_group() without a backend takes what fits; --backend gloo says it outright",
     ),
-    _rule(
+    Rule(
         r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives on ranks",
         "ranks went into the same collective with different shapes or types, or into different collectives",
         f"{_ORDER}; -x TORCH_DISTRIBUTED_DEBUG=DETAIL names them",
     ),
-    _rule(
+    Rule(
         r"Timed out waiting (?P<ms>\d+)ms for (?P<op>\w+)",
         "another rank did not come to a collective within {ms} ms ({op})",
         _LATE,
     ),
-    _rule(
+    Rule(
         r"Ranks? (?P<ranks>[\d, ]+) failed to pass monitoredBarrier",
         "rank(s) {ranks} did not come to the barrier in time",
         _LATE,
     ),
-    _rule(
+    Rule(
         r"wait timeout after (?P<ms>\d+)ms, keys: (?P<keys>\S+)",
         "a key was not in the store within {ms} ms ({keys}): the rank that sets it did not come so far",
         _LATE,
     ),
-    _rule(
+    Rule(
         r"Timed out after (?P<s>\d+) seconds waiting for clients",
         "not every rank reached the rendezvous within {s} s",
         _LATE,
     ),
-    _rule(
+    Rule(
         r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) is killed by signal: Bus error"
         r"|unable to allocate shared memory|unable to (?:write to|mmap|resize) file </torch_",
         "the shared memory of {host} is full",
         _SHM,
     ),
-    _rule(
+    Rule(
         r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) is killed by signal: (?P<signal>[\w ]+\w)",
         "a DataLoader worker process was killed: {signal}",
         "Killed: most often by the kernel's OOM killer (dmesg on {host}); num_workers=0 shows what fails in the rank",
     ),
-    _rule(
+    Rule(
         r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) exited unexpectedly",
         "a DataLoader worker process ended",
         "its own words stand above in the rank's stderr; num_workers=0 shows what fails in the rank itself",
         vague=True,
     ),
-    _rule(
+    Rule(
         r"Too many open files|\[Errno 24\]",
         "the limit of open files is reached on {host}",
         "ulimit -n there (--prelude 'ulimit -n 65536' raises it up to the hard limit); for DataLoader workers "
         "torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
-    _rule(
+    Rule(
         r"No space left on device: '?/dev/shm|\[Errno 28\][^\n]*/dev/shm", "the shared memory of {host} is full", _SHM
     ),
-    _rule(
+    Rule(
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]",
         "a disk of {host} is full, or its quota or inodes used up",
         "df -h and df -i for that path on {host}",
     ),
-    _rule(
+    Rule(
         r"Address already in use|EADDRINUSE|\[Errno 98\]",
         "another process on {host} has that port",
         "use MASTER_PORT as meshrun gives it, or port 0 (the system picks); ss -ltnp on {host} shows who has it",
     ),
-    _rule(
+    Rule(
         r"No module named '?(?P<name>[\w.]+)'?",
         "{python} on {host} has no module {name}",
         "install it there, or name the right interpreter: --python PATH, or python= on that host's line",
     ),
-    _rule(
+    Rule(
         r"(?:ImportError: |OSError: |libraries: )(?P<lib>lib[\w.+-]+): cannot open shared object file",
         "{host} lacks the shared library {lib}, or does not find it",
         "-x LD_LIBRARY_PATH passes yours on; --prelude 'module load ...' sets up the node",
     ),
-    _rule(
+    Rule(
         r"version `(?P<version>[\w.]+)' not found",
         "a system library of {host} is too old ({version} is missing)",
         "use a build made for that system",
     ),
-    _rule(
+    Rule(
         r"can't start new thread|pthread_create failed|\[Errno 11\]|Resource temporarily unavailable",
         "the limit of processes or threads is reached on {host}",
         "ulimit -u and the container's pids limit there; fewer DataLoader workers or OMP_NUM_THREADS",
     ),
-    _rule(
+    Rule(
         r"^MemoryError\b|can't allocate memory|Cannot allocate memory|\[Errno 12\]|std::bad_alloc",
         "{host} gave this process no more memory",
         f"ulimit -v there, or the memory is used up; {_HOST_MEMORY}",
     ),
-    _rule(
+    Rule(
         r"\bbdb\.BdbQuit\b|EOFError: EOF when reading a line",
         "the script reads stdin, which is /dev/null on every rank: neither breakpoint() nor input() can work",
         "a log instead, or one process under plain python with meshrun.init()",
     ),
-    _rule(
+    Rule(
         r"meshrun: cannot run (?P<name>.*): Permission denied",
         "{name} is not executable on {host}",
         "chmod +x there; a Python script runs without --no-python",
     ),
-    _rule(
+    Rule(
         r"Permission denied|\[Errno 13\]",
         "the user on {host} may not do this",
         "who owns that path there, and does the run have the user that you mean (user=)?",
     ),
-    _rule(
+    Rule(
         r"Stack overflow|maximum recursion depth exceeded",
         "a function calls itself without end",
         "",
@@ -211,7 +208,7 @@ RULES = (
 
 # Errors that say nothing; where they came up does. Looked for in the traceback when no rule above is met.
 PLACES = (
-    _rule(
+    Rule(
         r'torch/multiprocessing/reductions\.py", line \d+, in rebuild_[\s\S]*\n(?:EOFE|Connection\w+E|FileNotFoundE)',
         "a DataLoader worker process (or another that sends tensors) ended while its tensor was fetched",
         "out of memory? dmesg on {host}; num_workers=0 shows what fails in the rank itself",
@@ -269,7 +266,7 @@ def _find(failure: Failure, said: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _match(rules: tuple[Rule, ...], text: str) -> tuple[Rule, re.Match[str]] | None:
-    return next(((rule, found) for rule in rules if (found := rule.pattern.search(text))), None)
+    return next(((rule, found) for rule in rules if (found := re.search(rule.pattern, text))), None)
 
 
 def _texts(failure: Failure, said: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import random
 import signal
 import sys
 import time
@@ -88,7 +87,9 @@ def set_environment(env: Mapping[str, str]) -> None:
 def refresh(workdir: str) -> None:
     """What forked siblings must not share, and what loaded modules read at their import (torch-facts 5.3, 5.4)."""
     os.chdir(workdir)
-    random.seed()
+    drawn: Any = sys.modules.get("random")
+    if drawn is not None:
+        drawn.seed()
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.ORIGINAL_DIR = os.path.abspath(os.getcwd())

@@ -4,12 +4,13 @@ Called by: `__main__`."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from meshrun import wire
@@ -55,12 +56,26 @@ def prepare(preload: Sequence[str]) -> wire.Imported:
     Variables that torch reads at its import (torch-facts 5.3) are the node's, which this process has; what a script
     sets at its top comes after the import here and has no effect: `--start-method spawn` is for that."""
     began = time.monotonic()
-    problem = import_all([*_ALWAYS, *preload, *(_WITH_TORCH if "torch" in preload else ())])
+    with no_collections():
+        problem = import_all([*_ALWAYS, *preload, *(_WITH_TORCH if "torch" in preload else ())])
     gc.collect()
     gc.freeze()
     threads = count_threads()
     version = str(getattr(sys.modules.get("torch"), "__version__", ""))
     return wire.Imported(version, time.monotonic() - began, threads, problem or unsafe(threads))
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """Collections are a twentieth of torch's import, and find nothing. A threshold or `gc.disable()` of a module's own
+    stays."""
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)
 
 
 def import_all(names: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import socket
-from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from meshrun import wire
@@ -25,6 +24,8 @@ class PlanMismatch(RuntimeError):
 
 def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     """Serve a TCPStore on a socket that already listens, until killed. Clients that came early wait in its backlog."""
+    from datetime import timedelta
+
     from torch.distributed import TCPStore
 
     prepare_for_clients()
@@ -55,6 +56,8 @@ def prepare_for_clients() -> None:
 
 def open_store(session: Session, timeout_s: float) -> Store:
     """A client of the run's store; outside meshrun rank 0 serves it, as torch's `env://` does."""
+    from datetime import timedelta
+
     from torch.distributed.rendezvous import rendezvous
 
     if session.launched:
@@ -68,6 +71,8 @@ def open_store(session: Session, timeout_s: float) -> Store:
 def open_at(session: Session, host: str, port: int, timeout_s: float, serve: bool) -> Store:
     """A TCPStore at an address. torch's own functions would take every address for that of the agent's store, because
     of TORCHELASTIC_USE_AGENT_STORE, and wait there for a server that nobody starts."""
+    from datetime import timedelta
+
     from torch.distributed import TCPStore
 
     store: Store = TCPStore(

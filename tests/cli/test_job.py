@@ -4,13 +4,16 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshrun.errors import InputError
 from meshrun.spec.guess import looks_like_hostfile
-from meshrun.spec.job import Context, is_loopback, make_job
+from meshrun.spec.job import Context, is_loopback, make_job, resolve
 from meshrun.spec.options import OPTIONS
 from meshrun.spec.values import EarlySignal, Host, Job, MeshSpec
 
@@ -64,6 +67,15 @@ def test_an_address_is_one(address: str) -> None:
 )
 def test_init(said: dict[str, Any], init: str) -> None:
     assert job(**said).init == init
+
+
+PATHS = st.lists(st.sampled_from(["a", "b c", ".", "..", "", "\udc80"]), max_size=5).map("/".join)
+
+
+@given(PATHS, PATHS)
+def test_paths_are_seen_as_the_standard_library_sees_them(directory: str, path: str) -> None:
+    expected = PurePosixPath(f"/d/{directory}") / path
+    assert resolve(f"/d/{directory}", path) == str(expected).replace("//", "/")
 
 
 def test_a_fixed_mesh_on_this_machine_sets_the_count() -> None:

@@ -18,7 +18,8 @@ from meshrun import wire
 from meshrun.agent import procs
 from meshrun.errors import CauseKind
 from meshrun.launch.channel import Closed, Received
-from meshrun.launch.local import is_this_machine, open_local
+from meshrun.launch.here import is_this_machine
+from meshrun.launch.local import open_local
 from meshrun.spec.values import Host, SshSettings
 from tests.cluster_parts import list_processes, wait_until
 from tests.launch.standin import Line, make_start

@@ -4,6 +4,7 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -194,7 +195,7 @@ def test_unknown(type_name: str, message: str) -> None:
 
 def test_every_rule_has_a_text() -> None:
     texts = [f"{type_name}: {message}" for type_name, message, _ in RAISED]
-    firsts = {next((n for n, rule in enumerate(RULES) if rule.pattern.search(text)), -1) for text in texts}
+    firsts = {next((n for n, rule in enumerate(RULES) if re.search(rule.pattern, text)), -1) for text in texts}
     assert firsts == set(range(len(RULES)))
 
 

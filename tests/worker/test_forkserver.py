@@ -156,6 +156,19 @@ def test_distributed_debug_level_is_read_again(player: Player) -> None:
     assert lines(player, text) == [["DebugLevel.OFF"]]
 
 
+@pytest.mark.parametrize(
+    ("own", "seen"), [("gc.disable()", "False True"), ("gc.set_threshold(99)", "True False"), ("", "True True")]
+)
+def test_what_a_preload_says_about_collections_stays(tmp_path: Path, own: str, seen: str) -> None:
+    """They are put off while modules are imported."""
+    (tmp_path / "frugal.py").write_text(f"import gc\n{own}\n")
+    player = Player(tmp_path, "frugal")
+    player.start()
+    script = "import gc; print(gc.isenabled(), gc.get_threshold()[0] not in (0, 99))"
+    assert lines(player, script) == [[seen]]
+    player.close()
+
+
 def test_it_leaves_when_the_agent_closes_the_line(tmp_path: Path) -> None:
     player = Player(tmp_path, "")
     player.start()

@@ -25,6 +25,7 @@ PROBES = {
         print(type(sys.modules["__main__"]), __cached__)
         """,
     "flags": "import sys; print(sys.flags, sys.warnoptions, sys._xoptions, sys.orig_argv[1:])",
+    "collections": "import gc; print(gc.isenabled(), gc.get_threshold(), gc.get_debug())",
     "stdin": "import sys; print(repr(sys.stdin.read()))",
     "signals": """
         import signal
