@@ -34,9 +34,9 @@ from meshrun.watch.values import (
 
 def run_job(job: Job, openers: Sequence[Opener]) -> int:
     """Start, watch and report one job."""
-    raise_file_limit(len(job.hosts) if job.by_hand is None else job.by_hand.nnodes)
     inbox: SimpleQueue[Event] = SimpleQueue()
     with open_ways(job, openers) as (lines, machine):
+        raise_file_limit(len(lines))
         report = Report(job, lambda node, count: inbox.put(Consumed(node, count)), lambda: inbox.put(ReaderGone()))
         fleet = Fleet(lines, inbox.put)
         # Outside: what a signal means once nothing runs any more and only a slow reader is waited for.

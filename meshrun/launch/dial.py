@@ -15,11 +15,16 @@ from meshrun import wire
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch import handshake
 from meshrun.launch.channel import Channel, ChannelEvent, Closed, Deliver, Opened, Opener, Received, Unreachable
+from meshrun.launch.crossing import DOWNWARD, UPWARD, Sieve
 from meshrun.launch.handshake import Claim, Ear, Refusal, Refused, Side, Stage, Welcome
 from meshrun.launch.lines import LINGER_S, Line, Lines, show_address
 
-_TRY_S = 5.0  # one attempt to connect, and one handshake
+_TRY_S = 5.0  # one attempt to connect
+# One handshake. Longer than node 0 gives one once it has taken it up: whoever waits in a long queue there and leaves it
+# to come again only makes it longer.
+_GREET_S = 15.0
 _PAUSE_S = (0.1, 0.4)
+_BUSY = (CauseKind.DROPPED, CauseKind.TIMED_OUT)  # node 0 had no time or no room for us: another attempt may succeed
 _LEAVE_S = 0.5  # for an attempt that is under way when the dialler is closed
 
 
@@ -53,11 +58,11 @@ class _Dialler:
         self._closed = threading.Event()
         self._lines = Lines()
         self._line: Line | None = None
-        self._outgoing = wire.Decoder()
+        self._sieve = Sieve(UPWARD)
         self._lines.start("meshrun-dial", self._run)
 
     def send(self, data: bytes) -> None:
-        """Queue messages for node 0; those that may not cross are dropped."""
+        """Queue whole messages for node 0; those that may not cross are dropped."""
         self._lines.call(lambda: self._send(data))
 
     def close(self) -> None:
@@ -66,9 +71,8 @@ class _Dialler:
         self._lines.stop(2 * LINGER_S if self._line else _LEAVE_S)
 
     def _send(self, data: bytes) -> None:
-        for message in self._outgoing.feed(data):
-            if type(message) in handshake.UPWARD and self._line is not None:
-                self._line.write(wire.encode(message))
+        if self._line is not None:
+            self._line.write(self._sieve.sift(data)[0])
 
     def _tell(self, event: ChannelEvent) -> None:
         if not self._closed.is_set():
@@ -94,7 +98,7 @@ class _Dialler:
     def _hear(self, ear: Ear, data: bytes) -> None:
         try:
             for message in ear.feed(data):
-                if type(message) not in (*handshake.DOWNWARD, Refusal):
+                if type(message) not in (*DOWNWARD, Refusal):
                     raise Refused(CauseKind.AUTH, f"it sent a {type(message).__name__}, which may not cross")
                 self._tell(Received(self._node, message))
         except Refused as refused:
@@ -128,6 +132,8 @@ class _Dialler:
             return self._greet(sock)
         except Refused as refused:
             sock.close()
+            if refused.kind in _BUSY:
+                raise _Heals(refused.kind, f"it was too busy: {refused.message}") from None
             raise Refused(refused.kind, f"node 0 at {self._where}: {refused.message}", refused.hint) from None
         except OSError as error:
             sock.close()
@@ -149,7 +155,7 @@ class _Dialler:
 
     def _greet(self, sock: socket.socket) -> tuple[socket.socket, Ear, Welcome]:
         side = Side(self._token, secrets.token_hex(handshake.NONCE_BYTES), self._claim)
-        ear, end = Ear(), time.monotonic() + _TRY_S
+        ear, end = Ear(), time.monotonic() + _GREET_S
         sock.sendall(handshake.PREAMBLE + wire.encode(side.hello))
         while True:
             sock.settimeout(max(0.05, end - time.monotonic()))

@@ -26,17 +26,6 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PREAMBLE = b"meshrun:by-hand:%d\n" % wire.PROTOCOL
 _PREAMBLE_LIMIT = 32
 
-# All that may cross the line once a node has joined. Output, Ack and Brief never do: each node shows and stores its
-# own ranks, and a command never crosses (DESIGN §10). The store is node 0's, so neither does OpenStore/StoreOpened.
-DOWNWARD: tuple[type[Any], ...] = (
-    wire.Assign, wire.TryAddresses, wire.Start, wire.Stop, wire.Dump, wire.Leave, wire.Beat, wire.Restart,
-    wire.SignalWorkers,
-)  # fmt: skip
-UPWARD: tuple[type[Any], ...] = (
-    wire.Facts, wire.Reached, wire.Spawned, wire.Ready, wire.Raised, wire.Exited, wire.Drained, wire.Stacks,
-    wire.Progress, wire.Trouble, wire.Bye, wire.Beat, wire.Interrupted,
-)  # fmt: skip
-
 
 @message
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,15 @@ class Welcome:
 
     run_id: str
     mac: str = ""
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Before the Assign: the plan as `plan.packed` writes it, for the node's own report. One message for all nodes, so
+    that node 0 makes and encodes it once."""
+
+    plan: dict[str, Any]
 
 
 @message

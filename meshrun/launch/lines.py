@@ -101,6 +101,7 @@ class Line:
             self._state = "closed"
             self._outbox.clear()
             self._lines.forget(self._sock)
+            self._lines.discard(self)
             self._sock.close()
 
 
@@ -115,7 +116,7 @@ class Lines:
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._lines: list[Line] = []
+        self._lines: set[Line] = set()
         self._ending: float | None = None
         self._selector.register(self._wake_in, selectors.EVENT_READ, self._woken)
         self.thread: threading.Thread | None = None
@@ -147,7 +148,7 @@ class Lines:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line = Line(self, sock, peer)
-        self._lines.append(line)
+        self._lines.add(line)
         self.watch(sock, selectors.EVENT_READ, line.serve)
         return line
 
@@ -163,6 +164,10 @@ class Lines:
         elif self._selector.get_key(sock).events != mask:
             self._selector.modify(sock, mask, ready)
 
+    def discard(self, line: Line) -> None:
+        """The line is closed."""
+        self._lines.discard(line)
+
     def forget(self, sock: socket.socket) -> None:
         """Do not watch it any more."""
         with contextlib.suppress(KeyError, ValueError):
@@ -177,9 +182,8 @@ class Lines:
                 self._run_timers()
                 while self._calls:
                     self._calls.popleft()()
-                self._lines = [line for line in self._lines if line._state != "closed"]
         finally:
-            for line in self._lines:
+            for line in list(self._lines):
                 line.drop()
             for end in (self._wake_in, self._wake_out):
                 end.close()
@@ -201,11 +205,11 @@ class Lines:
 
     def _begin_end(self) -> None:
         self._ending = time.monotonic() + LINGER_S
-        for line in self._lines:
+        for line in list(self._lines):
             line.close()
         self.after(LINGER_S, lambda: None)
 
     def _has_ended(self) -> bool:
         if self._ending is None:
             return False
-        return time.monotonic() >= self._ending or not any(line._state == "closing" for line in self._lines)
+        return time.monotonic() >= self._ending or not self._lines

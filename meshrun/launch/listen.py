@@ -12,6 +12,10 @@ import socket
 from meshrun.errors import ClusterError
 from meshrun.launch.lines import show_address
 
+# Nodes that wait for nothing but node 0 all come within the moment in which it listens. Linux takes no more than this
+# either (net.core.somaxconn); what does not fit comes again by itself a second later.
+BACKLOG = 4096
+
 
 def listen(addr: str, port: int) -> tuple[socket.socket, str]:
     """A listening socket on that address only, and a remark for the user ("" if there is nothing to say).
@@ -27,7 +31,7 @@ def listen(addr: str, port: int) -> tuple[socket.socket, str]:
         family, where = socket.AF_INET, ("", port)
         remark = f"{addr} is a loopback address here: listening on all addresses for the other nodes"
     try:
-        return socket.create_server(where, family=family, backlog=256), remark
+        return socket.create_server(where, family=family, backlog=BACKLOG), remark
     except OSError as error:
         raise ClusterError(_listen_problem(addr, port, error)) from None
 

@@ -8,32 +8,28 @@ import secrets
 import selectors
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from meshrun import wire
 from meshrun.dataclass import dataclass, field
 from meshrun.errors import Cause, CauseKind
 from meshrun.launch import handshake
 from meshrun.launch.channel import Channel, ChannelEvent, Closed, Deliver, Opened, Opener, Received, Remark, Unreachable
+from meshrun.launch.crossing import DOWNWARD, Sieve, check_upward
 from meshrun.launch.handshake import Claim, Ear, Refused, Side, tame
 from meshrun.launch.lines import Line, Lines, show_address
 from meshrun.launch.listen import listen
 
 HANDSHAKE_S = 5.0
-MAX_PENDING = 64
+MAX_PENDING = 64  # connections that have not joined, beyond one for each node: all of them may come at once
+MAX_ACCEPTED = 64  # at one go: then those that are open are heard
 REMIND_FIRST_S, REMIND_AGAIN_S = 3.0, 30.0
+PAUSE_S = 0.2
 MAX_REMARKS = 16  # about strangers; a flood of them must not flood the screen
 
 
 def _fresh_side(token: bytes, claim: Claim) -> Side:
     return Side(token, secrets.token_hex(handshake.NONCE_BYTES), claim)
-
-
-def _crossing(decoder: wire.Decoder, data: bytes, allowed: tuple[type[Any], ...]) -> Iterator[Any]:
-    """The messages in `data` that may cross; the others (a Brief, an Ack) are for an agent of one's own."""
-    return (message for message in decoder.feed(data) if type(message) in allowed)
 
 
 # ---- node 0 ----------------------------------------------------------------------------------------------------------
@@ -59,7 +55,6 @@ class _Seat:
     line: Line | None = None
     who: str = ""
     ranks: frozenset[int] = frozenset()
-    outgoing: wire.Decoder = field(default_factory=wire.Decoder)
 
     def tell(self, event: ChannelEvent) -> None:
         if self.deliver is None:
@@ -76,7 +71,7 @@ class _SeatChannel:
     node: int
 
     def send(self, data: bytes) -> None:
-        """Queue messages; those that may not cross are dropped."""
+        """Queue whole messages; those that may not cross are dropped."""
         self.gate.lines.call(partial(self.gate.send_to, self.node, data))
 
     def close(self) -> None:
@@ -98,8 +93,9 @@ class Gate:
         self._where = show_address(addr.strip("[]"), self.port)
         self._timeout_s = start_timeout_s
         self._seats = {node: _Seat(node) for node in range(1, claim.nnodes)}
-        self._strangers: list[_Stranger] = []
-        self._max_strangers = min(MAX_PENDING, 4 * claim.nnodes)
+        self._strangers: dict[Line, _Stranger] = {}  # oldest first
+        self._max_strangers = MAX_PENDING + len(self._seats)
+        self._sieve = Sieve(DOWNWARD)
         self._remarks: list[str] = [remark] if remark else []
         self._said: set[str] = set()
         self._started = False
@@ -143,12 +139,13 @@ class Gate:
     def send_to(self, node: int, data: bytes) -> None:
         """Pass on what may cross, and remember what it means for this seat."""
         seat = self._seats[node]
-        for message in _crossing(seat.outgoing, data, handshake.DOWNWARD):
+        frames, messages = self._sieve.sift(data)
+        for message in messages:
             if type(message) is wire.Assign:
                 seat.ranks = frozenset(worker.rank for worker in message.workers)
             self._started = self._started or type(message) is wire.Start
-            if seat.line is not None:
-                seat.line.write(wire.encode(message))
+        if seat.line is not None:
+            seat.line.write(frames)
 
     def leave_seat(self, node: int) -> None:
         """The launcher is done with this node."""
@@ -159,38 +156,44 @@ class Gate:
             line.close()
 
     def _accept(self, mask: int) -> None:
-        try:
-            sock, address = self._listener.accept()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:  # out of descriptors: look again a little later instead of spinning
-            self.lines.forget(self._listener)
-            self.lines.after(0.2, lambda: self.lines.watch(self._listener, selectors.EVENT_READ, self._accept))
-            return
-        self._admit(sock, show_address(address[0], address[1]))
+        for _ in range(MAX_ACCEPTED):
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            self._admit(sock, show_address(address[0], address[1]))
+
+    def _pause(self, error: OSError) -> None:
+        """Out of descriptors, most likely: say so, and look again a little later instead of spinning."""
+        text = f"{self._where} takes no more connections: {error.strerror or error}"
+        self._say(f"{text}, see ulimit -n; trying again", text)
+        self.lines.forget(self._listener)
+        self.lines.after(PAUSE_S, lambda: self.lines.watch(self._listener, selectors.EVENT_READ, self._accept))
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
         if len(self._strangers) >= self._max_strangers:
             self._drop_one()
         stranger = _Stranger(self.lines.add(sock, peer), _fresh_side(self._token, self._claim))
-        self._strangers.append(stranger)
+        self._strangers[stranger.line] = stranger
         stranger.line.on_data = partial(self._hear, stranger)
         stranger.line.on_end = lambda reason: self._forget(stranger)
         self.lines.after(HANDSHAKE_S, partial(self._expire, stranger))
 
     def _drop_one(self) -> None:
         """The oldest of the address with the most open: a flood pushes itself out, not the nodes that join."""
-        counts = Counter(stranger.line.peer.rpartition(":")[0] for stranger in self._strangers)
+        counts = Counter(line.peer.rpartition(":")[0] for line in self._strangers)
         worst = counts.most_common(1)[0][0]
-        victim = next(s for s in self._strangers if s.line.peer.rpartition(":")[0] == worst)
+        victim = next(s for line, s in self._strangers.items() if line.peer.rpartition(":")[0] == worst)
         self._refuse(victim, Refused(CauseKind.DROPPED, f"more than {self._max_strangers} connections at once"))
 
     def _forget(self, stranger: _Stranger) -> None:
-        if stranger in self._strangers:
-            self._strangers.remove(stranger)
+        self._strangers.pop(stranger.line, None)
 
     def _expire(self, stranger: _Stranger) -> None:
-        if stranger in self._strangers:
+        if stranger.line in self._strangers:
             self._refuse(stranger, Refused(CauseKind.TIMED_OUT, f"it did not join within {HANDSHAKE_S:g} s"))
 
     def _hear(self, stranger: _Stranger, data: bytes) -> None:
@@ -284,7 +287,7 @@ class Gate:
         self._forget(stranger)
         stranger.ear.trust(handshake.MAX_NODE_FRAME)
         line = stranger.line
-        seat.line, seat.who, seat.outgoing = line, _who(claim, line), wire.Decoder()
+        seat.line, seat.who = line, _who(claim, line)
         line.on_data = partial(self._hear_node, seat, line, stranger.ear)
         line.on_end = partial(self._lose, seat, line)
         line.write(wire.encode(handshake.make_welcome(stranger.side, self._run_id)))
@@ -295,7 +298,7 @@ class Gate:
             for message in ear.feed(data):
                 if seat.line is not line:
                     return
-                _check_upward(seat, message)
+                check_upward(message, seat.ranks)
                 seat.tell(Received(seat.node, message))
         except Refused as refused:
             line.close()
@@ -334,12 +337,3 @@ def _who(claim: Claim, line: Line) -> str:
 def _name_ranks(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:20])) + (f", ... ({len(ranks)} in all)" if len(ranks) > 20 else "")
     return f"node rank {shown}" if len(ranks) == 1 else f"node ranks {shown}"
-
-
-def _check_upward(seat: _Seat, message: Any) -> None:
-    """A node may say what an agent says, of its own workers only. Raises Refused."""
-    if type(message) not in handshake.UPWARD:
-        raise Refused(CauseKind.AUTH, f"it sent a {type(message).__name__}, which a node may not")
-    rank = getattr(message, "rank", None)
-    if rank is not None and rank not in seat.ranks:
-        raise Refused(CauseKind.AUTH, f"it spoke for rank {rank}, which is not one of its own")

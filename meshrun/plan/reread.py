@@ -1,6 +1,6 @@
-"""Owns: the plan's JSON back to a `Plan`, for a node whose plan was made elsewhere (by hand).
+"""Owns: the plan's JSON (`plan --format json`) back to a `Plan`; reading a mesh, a label, a count that others wrote.
 Must not: trust it: whatever does not fit together is a WireError; nor compute a placement.
-Called by: watch.relay."""
+Called by: cli.compare, plan.packed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def read_plan(plain: dict[str, Any]) -> Plan:
         mesh = plain["mesh"]
         nodes = _read_nodes(plain["nodes"])
         plan = Plan(
-            fingerprint=_text(plain["fingerprint"]),
-            mesh=_read_mesh(mesh),
+            fingerprint=read_text(plain["fingerprint"]),
+            mesh=read_mesh(mesh),
             nodes=nodes,
             workers=tuple(_read_worker(entry) for entry in plain["workers"]),
             groups=tuple(
-                (_text(dim), tuple(tuple(map(_count, group)) for group in groups))
+                (read_text(dim), tuple(tuple(map(read_count, group)) for group in groups))
                 for dim, groups in plain["groups"].items()
             ),
-            crosses_nodes=tuple((_text(dim), bool(value)) for dim, value in mesh["crosses_nodes"].items()),
+            crosses_nodes=tuple((read_text(dim), bool(value)) for dim, value in mesh["crosses_nodes"].items()),
         )
         _check_plan(plan)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -40,29 +40,32 @@ def read_plan(plain: dict[str, Any]) -> Plan:
     return plan
 
 
-def _text(value: Any) -> str:
+def read_text(value: Any) -> str:
+    """The value if it is text. Raises TypeError."""
     if type(value) is not str:
         raise TypeError(f"{value!r} is not text")
     return value
 
 
-def _count(value: Any) -> int:
+def read_count(value: Any) -> int:
+    """The value if it is an integer from 0 to 2**31 - 1. Raises TypeError."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise TypeError(f"{value!r} is not a count")
     return value
 
 
 def _sizes(plain: dict[str, Any]) -> tuple[tuple[str, int], ...]:
-    return tuple((_text(name), _count(size)) for name, size in plain.items())
+    return tuple((read_text(name), read_count(size)) for name, size in plain.items())
 
 
-def _read_mesh(plain: dict[str, Any]) -> Mesh:
+def read_mesh(plain: dict[str, Any]) -> Mesh:
+    """What `describe_mesh` wrote. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
     return Mesh(
         dims=_sizes(plain["dims"]),
-        views=tuple((_text(name), tuple(map(_text, dims))) for name, dims in plain.get("views", {}).items()),
-        factorings=tuple((_text(name), _sizes(dims)) for name, dims in plain.get("factorings", {}).items()),
-        backend=tuple((_text(dim), _text(name)) for dim, name in plain.get("backend", {}).items()),
-        timeout_s=tuple((_text(dim), float(limit)) for dim, limit in plain.get("timeout_s", {}).items()),
+        views=tuple((read_text(name), tuple(map(read_text, dims))) for name, dims in plain.get("views", {}).items()),
+        factorings=tuple((read_text(name), _sizes(dims)) for name, dims in plain.get("factorings", {}).items()),
+        backend=tuple((read_text(dim), read_text(name)) for dim, name in plain.get("backend", {}).items()),
+        timeout_s=tuple((read_text(dim), float(limit)) for dim, limit in plain.get("timeout_s", {}).items()),
         options=_read_options(plain.get("options", {})),
     )
 
@@ -70,16 +73,17 @@ def _read_mesh(plain: dict[str, Any]) -> Mesh:
 def _read_nodes(entries: list[dict[str, Any]]) -> tuple[NodePlan, ...]:
     nodes, first = [], 0
     for entry in entries:
-        slots = _count(entry["slots"])
-        devices = tuple(map(_text, entry["devices"]))
-        host = Host(_text(entry["host"]), label=_read_label(entry.get("labels", {})))
-        nodes.append(NodePlan(_count(entry["node_rank"]), host, slots, devices, first))
+        slots = read_count(entry["slots"])
+        devices = tuple(map(read_text, entry["devices"]))
+        host = Host(read_text(entry["host"]), label=read_label(entry.get("labels", {})))
+        nodes.append(NodePlan(read_count(entry["node_rank"]), host, slots, devices, first))
         first += slots
     return tuple(nodes)
 
 
-def _read_label(plain: dict[str, Any]) -> str | None:
-    label = ",".join(f"{_text(name)}:{_text(value)}" for name, value in plain.items())
+def read_label(plain: dict[str, Any]) -> str | None:
+    """A host's label from its names and values; None if there are none. Raises ValueError or TypeError."""
+    label = ",".join(f"{read_text(name)}:{read_text(value)}" for name, value in plain.items())
     if label:
         parse_label(label)
     return label or None
@@ -90,25 +94,25 @@ def _read_options(plain: dict[str, Any]) -> tuple[tuple[str, Options], ...]:
         for name, value in options.items():
             if name not in KINDS or type(value) not in (int, str):
                 raise ValueError(f"{name!r} is not an option")
-    return tuple((_text(dim), tuple(options.items())) for dim, options in plain.items())
+    return tuple((read_text(dim), tuple(options.items())) for dim, options in plain.items())
 
 
 def _read_worker(entry: dict[str, Any]) -> WorkerPlan:
     return WorkerPlan(
-        rank=_count(entry["rank"]),
-        node_rank=_count(entry["node_rank"]),
-        local_rank=_count(entry["local_rank"]),
-        host=_text(entry["host"]),
-        device=_text(entry["device"]),
-        coords=tuple((_text(dim), _count(at)) for dim, at in entry["coords"].items()),
+        rank=read_count(entry["rank"]),
+        node_rank=read_count(entry["node_rank"]),
+        local_rank=read_count(entry["local_rank"]),
+        host=read_text(entry["host"]),
+        device=read_text(entry["device"]),
+        coords=tuple((read_text(dim), read_count(at)) for dim, at in entry["coords"].items()),
         share=_read_share(entry),
     )
 
 
 def _read_share(entry: dict[str, Any]) -> Share:
-    cpus = _text(entry.get("cpus", ""))
+    cpus = read_text(entry.get("cpus", ""))
     parse_cpus(cpus)
-    return Share(cpus, _count(entry.get("threads", 0)))
+    return Share(cpus, read_count(entry.get("threads", 0)))
 
 
 def _check_plan(plan: Plan) -> None:

@@ -43,6 +43,7 @@ class RelayState:
     job: Job
     ends: tuple[End, End] = (End(), End())
     run_id: str = ""  # node 0's, once it has let us in
+    told: Plan | None = None  # node 0's plan, before it is known to fit this node
     plan: Plan | None = None
     attempt: int = 0
     past: tuple[RunResult, ...] = ()  # the attempts before this one, shortened

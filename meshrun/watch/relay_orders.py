@@ -12,8 +12,8 @@ from meshrun.dataclass import replace
 from meshrun.errors import EXIT_CLUSTER, Cause, CauseKind, WireError
 from meshrun.launch import handshake
 from meshrun.plan.orders import PROGRESS_MOST_S, host_of
+from meshrun.plan.packed import unpack_plan
 from meshrun.plan.placement import known_slots
-from meshrun.plan.reread import read_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.values import Job
 from meshrun.watch.relay_ending import finish, give_up, lose_upstream
@@ -60,18 +60,22 @@ def _on_refusal(step: RelayStep, message: handshake.Refusal) -> None:
     lose_upstream(step, Cause(refused.kind, refused.message, refused.hint))
 
 
-def _on_assign(step: RelayStep, message: wire.Assign) -> None:
+def _on_whole(step: RelayStep, message: handshake.Whole) -> None:
     try:
-        plan = read_plan(message.plan)
-        problem = check_assign(step.state.job, message, plan)
+        step.set(told=unpack_plan(message.plan))
     except WireError as error:
-        problem = str(error)
-    if problem:
+        _refuse_order(step, f"node 0 sent {error}")
+
+
+def _on_assign(step: RelayStep, message: wire.Assign) -> None:
+    plan = step.state.told
+    problem = "it came without one" if plan is None else check_assign(step.state.job, message, plan)
+    if plan is None or problem:
         _refuse_order(step, f"node 0's plan does not fit this node: {problem}")
         return
     step.set(plan=plan)
     step.actions.append(Planned(plan))
-    step.send(OWN, replace(message, plan={}))  # the agent needs its own part only
+    step.send(OWN, message)
 
 
 def check_assign(job: Job, message: wire.Assign, plan: Plan) -> str:
@@ -168,6 +172,7 @@ def _ignore(step: RelayStep, what: Any) -> None:
 _ORDERS: dict[type[Any], Callable[[RelayStep, Any], None]] = {
     handshake.Welcome: _on_welcome,
     handshake.Refusal: _on_refusal,
+    handshake.Whole: _on_whole,
     wire.Assign: _on_assign,
     wire.TryAddresses: _on_try_addresses,
     wire.Start: _on_start,

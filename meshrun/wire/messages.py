@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from meshrun.dataclass import dataclass, field
+from meshrun.dataclass import dataclass
 
 PROTOCOL = 1
 STDOUT, STDERR = 1, 2
@@ -97,7 +97,6 @@ class Assign:
     mesh: dict[str, Any]  # the plan's `mesh` object plus views, factorings, backend, timeout_s (see plan/describe)
     workers: tuple[WorkerSlot, ...]
     max_restarts: int
-    plan: dict[str, Any] = field(default_factory=dict)  # by hand: the whole plan as JSON, for that node's own report
     progress_s: float = 0.0  # say `Progress` so often; 0: never
 
 
