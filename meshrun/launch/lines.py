@@ -115,6 +115,7 @@ class Lines:
             end.setblocking(False)
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._roused = False
         self._order = itertools.count()
         self._lines: set[Line] = set()
         self._ending: float | None = None
@@ -129,8 +130,10 @@ class Lines:
     def call(self, what: Callable[[], None]) -> None:
         """Have `what` called in the serving thread, in order; nothing happens when that has ended. Never blocks."""
         self._calls.append(what)
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there any more
-            self._wake_out.send(b"\0")
+        if not self._roused:  # a word to each of a thousand nodes wakes the thread once
+            self._roused = True
+            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there any more
+                self._wake_out.send(b"\0")
 
     def stop(self, wait_s: float = 2 * LINGER_S) -> None:
         """End the thread after what is queued was sent (for at most LINGER_S); waits at most `wait_s`."""
@@ -180,6 +183,7 @@ class Lines:
                 for key, mask in self._selector.select(self._wait_s()):
                     key.data(mask)
                 self._run_timers()
+                self._roused = False  # before the calls are taken: who comes later must wake us again
                 while self._calls:
                     self._calls.popleft()()
         finally:

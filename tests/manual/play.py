@@ -9,9 +9,9 @@ from typing import Any
 
 from meshrun import wire
 from meshrun.launch.channel import Opened, Received
-from meshrun.launch.handshake import Welcome
-from meshrun.plan.describe import describe_plan
+from meshrun.launch.handshake import Welcome, Whole
 from meshrun.plan.orders import make_assign
+from meshrun.plan.packed import pack_plan
 from meshrun.plan.placement import make_plan
 from meshrun.spec.values import ByHand, Host, Job, MeshSpec
 from meshrun.watch.relay import advance, begin_relay, next_deadline
@@ -43,7 +43,8 @@ FACTS = wire.Facts(
     1, "gpu1", "me", 1, "3.11.1", "/py", "2.13", 4, 1, "cpu", (), "", 2, ("10.0.0.1",), 0, "", "ab", "", "", 0, "/t",
     1, "",
 )  # fmt: skip
-ASSIGN = replace(make_assign(NODE0, PLAN, 1, FACTS), plan=describe_plan(PLAN))
+WHOLE = Whole(pack_plan(PLAN))
+ASSIGN = make_assign(NODE0, PLAN, 1, FACTS)
 START = wire.Start(0, "10.0.0.1", 4242)
 BYE = wire.Bye(())
 FAILED = RunResult(
@@ -81,7 +82,7 @@ class Play:
         return self
 
     def running(self) -> Play:
-        self.joined().hear(ASSIGN, START)
+        self.joined().hear(WHOLE, ASSIGN, START)
         return self
 
     @property

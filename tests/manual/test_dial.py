@@ -76,6 +76,19 @@ def test_a_connection_that_ends_before_the_welcome_is_tried_again() -> None:
             caller.joined()
 
 
+@pytest.mark.parametrize("kind", [CauseKind.DROPPED, CauseKind.TIMED_OUT])
+def test_a_node_0_that_has_no_room_or_no_time_is_tried_again(kind: CauseKind) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        calling(Caller(server.getsockname()[1], claim_of(1))) as (caller,),
+    ):
+        with server.accept()[0] as sock:
+            sock.sendall(handshake.PREAMBLE + wire.encode(handshake.Refusal(kind.value, "too many", "")))
+        with server.accept()[0] as sock:
+            _serve(sock)
+            caller.joined()
+
+
 def _serve(sock: socket.socket, *then: Any) -> None:
     """Node 0's end without its checks: welcomes anybody, then sends anything."""
     side, ear = handshake.Side(b"", "7" * 64, claim_of(0)), handshake.Ear()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import queue
 import socket
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,9 +83,11 @@ def test_an_end_of_file_is_told_both_ways() -> None:
 def test_large_messages_cross_whole() -> None:
     with open_gate(2) as (gate, mailbox, channels), calling(Caller(gate.port, claim_of(1, 2)).joined()) as (caller,):
         mailbox.until(Opened)
-        big = replace(ASSIGN, plan={"x": "y" * 8_000_000})
+        big = handshake.Whole({"x": "y" * 8_000_000})
         channels[1].send(wire.encode(big))
         assert caller.mailbox.next() == Received(1, big)
+        channels[1].send(wire.encode(ASSIGN))
+        assert caller.mailbox.next() == Received(1, ASSIGN)  # from now on it may speak for rank 1
         stacks = wire.Stacks(1, "z" * 2_000_000)
         caller.send(stacks)
         assert mailbox.next() == Received(1, stacks)

@@ -38,7 +38,7 @@ from meshrun.watch.values import (
     Tick,
 )
 from meshrun.watch.verdict import describe_result
-from tests.manual.play import ASSIGN, BYE, FACTS, FAILED, JOB, PLAN, START, Play
+from tests.manual.play import ASSIGN, BYE, FACTS, FAILED, JOB, PLAN, START, WHOLE, Play
 
 
 def test_the_agent_starts_when_node_0_has_let_us_in_and_its_brief_is_our_own() -> None:
@@ -57,9 +57,9 @@ def test_the_agent_starts_when_node_0_has_let_us_in_and_its_brief_is_our_own() -
 
 def test_a_good_run_from_the_plan_to_the_end() -> None:
     play = Play().joined()
-    planned, sent = play.hear(ASSIGN)
+    planned, sent = play.hear(WHOLE, ASSIGN)
     assert isinstance(planned, Planned) and describe_plan(planned.plan) == describe_plan(PLAN)
-    assert sent == Send(OWN, replace(ASSIGN, plan={}))
+    assert sent == Send(OWN, ASSIGN)  # the agent gets its own part only
     tries = wire.TryAddresses(("10.0.0.1",), 4000, 2.0)
     assert play.hear(tries) == [Send(OWN, tries)]
     reached = wire.Reached({"10.0.0.1": "eth0"}, {})

@@ -12,11 +12,10 @@ import pytest
 from meshrun import wire
 from meshrun.errors import CauseKind
 from meshrun.launch.channel import Opened, Received
-from meshrun.launch.handshake import Refusal, Welcome
-from meshrun.plan.describe import describe_mesh, describe_plan
+from meshrun.launch.handshake import Refusal, Welcome, Whole
 from meshrun.plan.orders import make_assign
+from meshrun.plan.packed import pack_plan
 from meshrun.plan.placement import make_plan
-from meshrun.plan.values import Plan
 from meshrun.spec.values import Host, MeshSpec
 from meshrun.watch.relay_model import OWN, UPSTREAM
 from meshrun.watch.values import (
@@ -26,18 +25,13 @@ from meshrun.watch.values import (
     Tick,
 )
 from meshrun.watch.verdict import describe_result
-from tests.manual.play import ASSIGN, FACTS, FAILED, JOB, NODE0, PLAN, START, Play
+from tests.manual.play import ASSIGN, FACTS, FAILED, JOB, NODE0, PLAN, START, WHOLE, Play
 
 # ---- what node 0 may not ask for -------------------------------------------------------------------------------------
 
 
-def _plan_with(**changes: Any) -> dict[str, Any]:
-    return {**describe_plan(PLAN), **changes}
-
-
-def _assign_for(plan: Plan, **changes: Any) -> wire.Assign:
-    fits = replace(ASSIGN, plan=describe_plan(plan), mesh=describe_mesh(plan), fingerprint=plan.fingerprint)
-    return replace(fits, **changes)
+def _whole_with(**changes: Any) -> Whole:
+    return Whole({**WHOLE.plan, **changes})
 
 
 OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((("dp", 4), ("tp", 1))))
@@ -54,14 +48,9 @@ OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((
         (replace(ASSIGN, workers=ASSIGN.workers[:1]), "list of this node's workers"),
         (replace(ASSIGN, fingerprint="f"), "mesh and fingerprint"),
         (replace(ASSIGN, mesh={"dims": {"dp": 4}}), "mesh and fingerprint"),
-        (replace(ASSIGN, plan={}), "cannot be read"),
-        (replace(ASSIGN, plan=_plan_with(nodes=[])), "do not fit together"),
-        (replace(ASSIGN, plan=_plan_with(workers=[])), "do not fit together"),
-        (replace(ASSIGN, plan=_plan_with(nodes=7)), "cannot be read"),
-        (
-            _assign_for(OTHER_MESH, workers=make_assign(NODE0, OTHER_MESH, 1, FACTS).workers),
-            "its mesh is dp=4,tp=1, --mesh here is dp=2,tp=auto",
-        ),
+        (Whole({}), "cannot be read"),
+        (_whole_with(hosts=7), "cannot be read"),
+        (_whole_with(fingerprint="f"), "and f on node 0"),
         (wire.TryAddresses(("x",) * 65, 1, 1.0), "65 addresses"),
         (wire.TryAddresses(("x",), 70000, 1.0), "port 70000"),
         (START, "without a plan"),
@@ -75,15 +64,27 @@ OTHER_MESH = make_plan(NODE0.hosts, [2, 2], [("0", "1"), ("0", "1")], MeshSpec((
 )
 def test_an_order_that_does_not_fit_our_command_ends_this_node(message: Any, words: str) -> None:
     play = Play().joined()
+    play.hear(WHOLE)
     (told, leave) = play.hear(message)
     assert told.node == UPSTREAM and told.message.kind == "mismatch" and words in told.message.message
     assert leave == Send(OWN, wire.Leave(125, {}, ""))
     assert words in play.leave().causes[0].cause.message
 
 
+def test_a_plan_of_another_mesh_ends_this_node() -> None:
+    play = Play().joined()
+    assert play.hear(Whole(pack_plan(OTHER_MESH))) == []
+    (told, _) = play.hear(make_assign(NODE0, OTHER_MESH, 1, FACTS))
+    assert "its mesh is dp=4,tp=1, --mesh here is dp=2,tp=auto" in told.message.message
+
+
+def test_a_part_without_the_whole_ends_this_node() -> None:
+    assert "it came without one" in Play().joined().hear(ASSIGN)[0].message.message
+
+
 def test_fewer_workers_than_were_asked_for_here_are_refused() -> None:
     play = Play(replace(JOB, hosts=(Host("gpu1"),), nproc_per_node=3)).joined()
-    assert "--nproc-per-node says 3" in play.hear(ASSIGN)[0].message.message
+    assert "--nproc-per-node says 3" in play.hear(WHOLE, ASSIGN)[0].message.message
 
 
 def test_a_brief_from_node_0_never_reaches_the_agent() -> None:

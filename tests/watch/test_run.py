@@ -4,7 +4,9 @@ Called by: pytest."""
 
 from meshrun import wire
 from meshrun.launch.channel import Closed, Opened, Received, Remark
-from meshrun.plan.reread import read_plan
+from meshrun.launch.handshake import Whole
+from meshrun.plan.describe import describe_plan
+from meshrun.plan.packed import unpack_plan
 from meshrun.spec.values import ByHand, Host
 from meshrun.watch.state import next_deadline
 from meshrun.watch.values import Began, Consumed, Emit, Note, Outcome, Planned, Tick
@@ -107,7 +109,9 @@ def test_by_hand_the_nodes_name_themselves():
     plan = next(action.plan for action in new if isinstance(action, Planned))
     assert [(node.host.name, node.slots) for node in plan.nodes] == [("a", 1), ("b", 3)]
     orders = [order for _, order in sends(new, wire.Assign)]
-    assert orders[0].plan == {} and read_plan(orders[1].plan).world_size == 4
+    assert [order.node_rank for order in orders] == [0, 1]
+    (told,) = sends(new, Whole)
+    assert told[0] == 1 and describe_plan(unpack_plan(told[1].plan)) == describe_plan(plan)
     run.at(0.2, Closed(1, "eof"))
     assert run.state.causes[0].host == "node 1 (b)"
 
