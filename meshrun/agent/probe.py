@@ -43,6 +43,7 @@ def make_facts(
     script = _check_script(brief, base)
     disk = os.statvfs(tmp)
     slots = brief.slots or _count_slots(found)
+    files, files_most = _count_files()
     return Facts(
         protocol=PROTOCOL,
         hostname=os.uname().nodename,
@@ -67,7 +68,8 @@ def make_facts(
         tmp=tmp,
         free_bytes=disk.f_bavail * disk.f_frsize,
         omp_threads=login.get("OMP_NUM_THREADS", ""),
-        files=_count_files(),
+        files=files,
+        files_most=files_most,
         device_problem=found.problem,
         device_hint=found.hint if found.problem else "",
         device_notes=found.notes,
@@ -75,9 +77,9 @@ def make_facts(
     )
 
 
-def _count_files() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(0, soft)  # without a limit it is -1
+def _count_files() -> tuple[int, int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, soft), max(0, hard)  # without a limit it is -1
 
 
 def _find_devices(brief: Brief, base: Mapping[str, str], torch: Torch) -> Found:

@@ -15,6 +15,7 @@ from meshrun.wire import PROTOCOL, Facts
 
 OLDEST_PYTHON = (3, 10)
 FILES_OF_WORKER, FILES_OF_AGENT = 3, 48
+FILES_OF_STORE = 32  # its own: the interpreter's, torch's, the socket that listens
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _NOT_CODE = ("missing", "unreadable")
 _HOST_WORDS = re.compile(r"host|machine|node", re.IGNORECASE)
@@ -39,7 +40,22 @@ def check_facts(job: Job, facts: Mapping[int, Facts]) -> list[tuple[int, Cause]]
     found: list[tuple[int, Cause]] = []
     for node, here in sorted(facts.items()):
         found += [(node, cause) for check in checks for cause in check(job, here, first)]
+    if needs_torch(job) and (problem := check_store(facts)):
+        found.append((0, problem))
     return found
+
+
+def check_store(facts: Mapping[int, Facts]) -> Cause | None:
+    """Node 0's store has a connection open for each rank: past its limit a rank's connection breaks, in words that name
+    no limit, only once the time-out is over."""
+    here = facts.get(0)
+    ranks = sum(max(0, fact.slots) for fact in facts.values())
+    needed = ranks + FILES_OF_STORE
+    if here is None or not 0 < here.files_most < needed:
+        return None
+    message = f"the store of {ranks} ranks needs {needed} open files, and the hard limit there is {here.files_most}"
+    hint = f"`ulimit -Hn {2 * needed}` as root there, or LimitNOFILE, limits.conf; or another host first"
+    return Cause(CauseKind.SLOTS, message, hint)
 
 
 def check_script(job: Job, facts0: Facts) -> Problem | None:

@@ -11,7 +11,7 @@ from meshrun.dataclass import replace
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
 from meshrun.launch.handshake import Whole
 from meshrun.plan.advice import advise
-from meshrun.plan.checks import check_facts, check_script, check_shares
+from meshrun.plan.checks import check_facts, check_script, check_shares, check_store, needs_torch
 from meshrun.plan.orders import make_assign
 from meshrun.plan.packed import pack_plan
 from meshrun.plan.placement import devices_of, known_slots, make_plan, with_shares
@@ -105,6 +105,9 @@ def _tell_notes(step: Step, facts: Sequence[wire.Facts]) -> None:
     for node, fact in enumerate(facts):
         for text in fact.device_notes:
             said.setdefault(text, []).append(step.host(node))
+    store = None if needs_torch(step.state.job) else check_store(dict(enumerate(facts)))
+    if store is not None and step.state.job.form != "program":
+        said[f"{store.message} (a script that opens no store does not mind); {store.hint}"] = [step.host(0)]
     for text, hosts in said.items():
         more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
         step.do(Note("warning", f"{hosts[0]}{more}: {text}"))

@@ -219,6 +219,7 @@ class Facts:
     free_bytes: int  # there
     omp_threads: str  # OMP_NUM_THREADS of the login environment, "" if unset
     files: int = 0  # how many an agent may have open there (`ulimit -n`), 0: unknown or without a limit
+    files_most: int = 0  # as far as the store may raise that (`ulimit -Hn`), 0 as above
     device_problem: str = ""  # why the devices cannot be used, with `device_hint`
     device_hint: str = ""
     device_notes: tuple[str, ...] = ()  # what the user should know about them

@@ -271,6 +271,39 @@ def test_more_ranks_than_a_node_has_descriptors_for(pair: Cluster, tmp_path: Pat
     assert_nothing_left(pair)
 
 
+CLIENTS = """
+import os, resource
+os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"  # for the look-ups of names on the clients' own side
+from torch.distributed import TCPStore
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+clients = [TCPStore(address, port, is_master=False, wait_for_workers=False) for _ in range(300)]
+for client in clients:
+    client.add("joined", 1)
+print("joined", clients[0].add("joined", 0))
+"""
+
+
+def test_a_store_takes_more_clients_than_the_soft_limit_of_descriptors(tmp_path: Path) -> None:
+    """The store's process raises its own; all clients are in one worker, which raises that of its own side."""
+    limit = ("prlimit", "--nofile=256:1024")
+    argv = ("--nproc-per-node", "1", "--no-init", "--master-addr", "127.0.0.1", script(tmp_path, CLIENTS))
+    ended = run(tmp_path, *argv, prefix=limit)
+    assert ended.code == 0 and "joined 300" in ended.out, ended
+
+
+def test_more_ranks_than_the_store_has_descriptors_for(tmp_path: Path) -> None:
+    """None starts: torch would say "Broken pipe" in the ranks that came too late, after minutes."""
+    limit = ("prlimit", "--nofile=128:128")
+    argv = ("--local", "--hosts", "n[0-12]:8", script(tmp_path, HERE))
+    ended = run(tmp_path, *argv, prefix=limit)
+    assert ended.code == 125 and ended.out == "", ended
+    (cause,) = ended.summary["causes"]
+    assert (cause["host"], cause["kind"]) == ("n0", "slots")
+    assert cause["message"] == "the store of 104 ranks needs 136 open files, and the hard limit there is 128"
+
+
 # ---- no more processes ----
 
 PIDS = Path("/sys/fs/cgroup/pids")  # version 1; in version 2 all limits are in one tree

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import queue
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -192,6 +194,32 @@ def test_a_flood_of_idle_connections_keeps_no_node_out(monkeypatch: pytest.Monke
             for sock in idle:
                 sock.close()
         assert len(mailbox.skipped) <= manual.MAX_REMARKS + 1
+
+
+NO_FILES = """
+import os, queue, resource, socket, sys
+from meshrun.launch.channel import Opened, Remark
+from tests.manual.helpers import Caller, claim_of, open_gate
+with open_gate(2) as (gate, mailbox, _):
+    caller = socket.socket()
+    free = os.dup(0)
+    os.close(free)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    caller.connect(("127.0.0.1", gate.port))
+    print(mailbox.until(Remark).text)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    node = Caller(gate.port, claim_of(1, 2)).joined()
+    print(mailbox.until(Opened))
+    node.channel.close()
+"""
+
+
+def test_a_gate_that_may_open_no_more_files_says_so_and_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_FILES], capture_output=True, text=True, timeout=60)
+    said, opened = done.stdout.splitlines()
+    assert "takes no more connections: Too many open files, see ulimit -n; trying again" in said, done.stderr
+    assert opened == "Opened(node=1)"
 
 
 @pytest.mark.parametrize("data", [b"", b"mesh", handshake.PREAMBLE, handshake.PREAMBLE + b"\x01\x00"])

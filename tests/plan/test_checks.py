@@ -68,6 +68,17 @@ def test_what_makes_a_node_unfit(changes: dict[str, Any], asked: dict[str, Any],
     assert kinds(changes, asked) == [CauseKind(kind) for kind in expected]
 
 
+def test_a_store_that_cannot_have_all_ranks_is_named_before_anything_starts() -> None:
+    many = {node: facts(slots=8, files_most=1024 if node == 0 else 20) for node in range(128)}
+    ((node, cause),) = check_facts(job(), many)
+    assert (node, cause.kind) == (0, CauseKind.SLOTS)
+    assert cause.message == "the store of 1024 ranks needs 1056 open files, and the hard limit there is 1024"
+    assert "ulimit -Hn 2112" in cause.hint
+    assert check_facts(job(), {node: many[node] for node in range(124)}) == []
+    assert check_facts(job(), many | {0: facts(slots=8)}) == []  # no limit
+    assert check_facts(job(form="program"), many) == check_facts(job(init="off"), many) == []  # nobody's, or its affair
+
+
 def test_a_mask_is_named_when_accelerators_are_too_few() -> None:
     seen = facts(device="cuda", devices=("3",), slots=2, mask="CUDA_VISIBLE_DEVICES=3")
     ((_, cause),) = check_facts(job(), {0: seen})

@@ -116,6 +116,14 @@ def test_by_hand_the_nodes_name_themselves():
     assert run.state.causes[0].host == "node 1 (b)"
 
 
+def test_a_store_with_too_few_files_is_a_warning_where_only_the_script_knows_whether_it_is_used():
+    run = Run(make_job(nodes=2, init="off"))
+    run.greet(files_most=33)
+    (note,) = [note for note in run.all if isinstance(note, Note)]
+    assert "the store of 4 ranks needs 36 open files, and the hard limit there is 33" in note.text
+    assert len(sends(run.all, wire.Assign)) == 2  # the run goes on
+
+
 def test_plan_is_said_again_only_if_a_mask_changed_the_devices():
     run = Run(make_job(nodes=1))
     run.greet(devices=("4", "5"))
