@@ -1,6 +1,6 @@
 """Owns: node 0 of a run by hand with real TCP lines on loopback: what so many nodes that arrive at once cost it.
 Must not: start workers; count the nodes' side (one other process plays all of them, in one thread).
-Called by: bench.scale; `python -m bench.hand NODES` prints one measurement."""
+Called by: bench.parts; `python -m bench.hand NODES` prints one measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from bench.core import SLOTS, Agents, make_job
-from bench.measure import ROOT, environ
+from bench.measure import ROOT, Asked, Broken, Found, environ
+from bench.result import OURS, Curve, Row
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.launch import handshake
@@ -29,6 +30,7 @@ from meshrun.watch import state
 from meshrun.watch.loop import Machine, watch
 from meshrun.watch.values import Action, Close, Event, Open, Record, Send
 
+SIZES = (64, 256, 1024)
 BEAT_S = 2.0
 TOKEN = b"a token, as a careful user gives one"
 
@@ -44,6 +46,32 @@ def answer(agents: Agents, node: int, message: Any) -> list[Any]:
     """What a node says to one message; its workers end with 0 as soon as they are told to start."""
     said = agents.answer(node, message)
     return [*said, *agents.end(node)] if type(message) is wire.Start else said
+
+
+def part_hand(asked: Asked) -> Found:
+    """By hand, 64 to 1,024 nodes of 8 ranks that all dial node 0 at once: its processor time and what it writes."""
+    told = [_measure(size) for size in SIZES]
+    last = told[-1]
+    words = {"cpu_s": ("node 0's CPU", "s"), "start_s": ("all nodes told to start", "s"), "mib": ("memory", "MiB")}
+    words["bytes_a_node"] = ("bytes to a node", "")
+    rows = [
+        Row(f"by hand, {last['nodes']} nodes x {SLOTS}: {what}", unit, {OURS: (last[field],)})
+        for field, (what, unit) in words.items()
+    ]
+    curves = []
+    for field, (what, unit) in words.items():
+        points = tuple((float(one["nodes"]), float(one[field])) for one in told)
+        curves.append(Curve(f"by hand: {what}", "nodes", f"{what}, {unit}".rstrip(", "), {"good": points}))
+    return Found(rows, curves)
+
+
+def _measure(nodes: int) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "bench.hand", str(nodes)]
+    done = subprocess.run(argv, cwd=ROOT, env=environ(), capture_output=True, text=True, check=True)
+    told = dict(json.loads(done.stdout))
+    if told["exit_code"] or told["dialled_again"]:
+        raise Broken(f"{nodes} nodes by hand: {told}\n{done.stderr}")
+    return told
 
 
 # ---- node 0 ----------------------------------------------------------------------------------------------------------
@@ -84,15 +112,17 @@ def measure(nodes: int, at_once: int) -> dict[str, Any]:
         marks, code = _run(job, gate, Agents("good", nodes))
         spent_s = time.process_time() - cpu
         said, _ = peers.communicate()
+    heard = json.loads(said) if said else {}
     return {
         "nodes": nodes,
         "exit_code": code,
         "cpu_s": spent_s,
         "joined_s": marks.get("planned", clock) - clock,
-        "running_s": marks.get("start", clock) - clock,
+        "start_s": marks.get("start", clock) - clock,
         "wall_s": time.monotonic() - clock,
         "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024,
-        **(json.loads(said) if said else {}),
+        "bytes_a_node": heard.get("bytes", 0) // nodes,
+        "dialled_again": heard.get("dialled_again", 0),
     }
 
 
@@ -220,7 +250,7 @@ def _main(argv: list[str]) -> None:
         raise_file_limit(nodes)
         peers = Peers(port, nodes, at_once)
         peers.run()
-        print(json.dumps({"bytes_to_nodes": peers.heard, "dialled_again": peers.retried}))
+        print(json.dumps({"bytes": peers.heard, "dialled_again": peers.retried}))
     else:
         nodes = int(argv[0])
         print(json.dumps(measure(nodes, int(argv[1]) if argv[1:] else nodes)))

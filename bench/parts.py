@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bench.bind import part_bind
 from bench.ending import part_failure, part_interrupt, part_restart
+from bench.hand import part_hand
 from bench.measure import Asked, Found
 from bench.memory import part_agent, part_idle, part_memory
 from bench.meshes import part_mesh
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Asked], Found]] = {
     "help": part_help,
     "mesh": part_mesh,
     "core": part_core,
+    "hand": part_hand,
     "scale": part_scale,
     "store": part_store,
 }

@@ -19,6 +19,7 @@ from meshrun.watch.values import Note, Send
 LOOPBACK = "127.0.0.1"
 TRY_S = 5.0  # for a node to try all addresses
 ANSWER_SLACK_S = 2.0
+SLACK_OF_NODE_S = 0.002  # all are asked at once and answer at once; the launcher hears one after another
 STORE_S = 10.0
 
 
@@ -32,7 +33,11 @@ def seek_address(step: Step) -> None:
     port = facts.offer_port if facts else 0
     message = wire.TryAddresses(tuple(candidates), port, TRY_S)
     step.do(*(Send(node, message) for node in range(1, len(step.state.nodes))))
-    step.set_timer(Timer.ADDRESS, step.now + TRY_S + ANSWER_SLACK_S)
+    step.set_timer(Timer.ADDRESS, step.now + _limit_s(step))
+
+
+def _limit_s(step: Step) -> float:
+    return TRY_S + ANSWER_SLACK_S + SLACK_OF_NODE_S * len(step.state.nodes)
 
 
 def pinned_address(step: Step) -> str:
@@ -89,7 +94,7 @@ def on_address_timer(step: Step) -> None:
 
 def _report_unreached(step: Step, candidates: list[str]) -> None:
     for node, view in enumerate(_others(step), 1):
-        text = _describe_unreached(view, candidates)
+        text = _describe_unreached(view, candidates, _limit_s(step))
         if text:
             hint = "name an address that all nodes reach: --master-addr, or addr= on node 0's line; check firewalls"
             message = f"cannot reach {step.host(0)} (node 0) at {text}"
@@ -97,9 +102,9 @@ def _report_unreached(step: Step, candidates: list[str]) -> None:
     halt_run(step, f"no address of {step.host(0)} can be reached by all nodes")
 
 
-def _describe_unreached(view: Node, candidates: list[str]) -> str:
+def _describe_unreached(view: Node, candidates: list[str], limit_s: float) -> str:
     if view.reached is None:
-        return f"{', '.join(candidates)}: no answer within {TRY_S + ANSWER_SLACK_S:g} s"
+        return f"{', '.join(candidates)}: no answer within {limit_s:.0f} s"
     refused = view.reached.refused
     missed = [address for address in candidates if address not in view.reached.interfaces]
     return "; ".join(f"{address}: {refused.get(address, 'not tried')}" for address in missed)

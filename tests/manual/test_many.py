@@ -107,4 +107,4 @@ def test_all_nodes_may_come_at_once_and_none_is_turned_away(monkeypatch: pytest.
     monkeypatch.setattr(manual, "MAX_PENDING", 2)
     done = hand.measure(64, 64)
     assert (done["exit_code"], done["dialled_again"]) == (0, 0)
-    assert done["bytes_to_nodes"] < 64 * 8_000
+    assert done["bytes_a_node"] < 8_000

@@ -106,3 +106,12 @@ def test_only_node_0_and_this_attempt_can_open_the_store():
     run.at(1.0, Received(1, wire.Reached({"10.0.0.1": "eth0"}, {})))
     stray = [Received(1, wire.StoreOpened(0, "x", 1)), Received(0, wire.StoreOpened(3, "x", 1))]
     assert sends(run.at(1.1, *stray), wire.Start) == []
+
+
+def test_among_many_nodes_the_launcher_waits_longer_for_the_last_answer():
+    run = Run(make_job(nodes=1000, slots=1))
+    run.greet(addresses=("A",))
+    first = [Received(node, wire.Reached({"A": "eth0"}, {})) for node in range(1, 999)]
+    assert sends(run.at(8.5, *first), wire.OpenStore) == []
+    new = run.at(8.9, Received(999, wire.Reached({"A": "eth0"}, {})))
+    assert sends(new, wire.OpenStore) and not run.state.causes
