@@ -8,7 +8,7 @@ from meshrun import wire
 from meshrun.errors import CauseKind
 from meshrun.launch.channel import Received
 from meshrun.spec.values import ByHand, Host
-from meshrun.watch.values import Note
+from meshrun.watch.values import Note, Tick
 from tests.watch.history import Run, make_job, sends
 
 HAND = ByHand(nnodes=2, node_rank=0, master_addr="10.9.9.9", master_port=1)
@@ -112,6 +112,6 @@ def test_among_many_nodes_the_launcher_waits_longer_for_the_last_answer():
     run = Run(make_job(nodes=1000, slots=1))
     run.greet(addresses=("A",))
     first = [Received(node, wire.Reached({"A": "eth0"}, {})) for node in range(1, 999)]
-    assert sends(run.at(8.5, *first), wire.OpenStore) == []
+    assert sends(run.at(8.5, *first, Tick()), wire.OpenStore) == []
     new = run.at(8.9, Received(999, wire.Reached({"A": "eth0"}, {})))
     assert sends(new, wire.OpenStore) and not run.state.causes
