@@ -23,6 +23,7 @@ PURE_MODULES = (
     "meshrun.errors",
     "meshrun.launch.bundle",
     "meshrun.launch.channel",
+    "meshrun.launch.crossing",
     "meshrun.launch.known_hosts",
     "meshrun.launch.openssh_args",
     "meshrun.launch.openssh_causes",

@@ -4,10 +4,12 @@ Called by: watch.ending (for `Leave.summary`), watch.relay (reads it)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from meshrun.dataclass import asdict
 from meshrun.errors import Cause, CauseKind, WireError
+from meshrun.plan.placement import MAX_WORKERS
 from meshrun.plan.values import Plan
 from meshrun.watch.collectives import describe_disagreement, read_disagreement
 from meshrun.watch.values import Failure, NodeCause, Outcome, RaisedException, RunResult
@@ -26,7 +28,7 @@ def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
         "attempt": result.attempt,
         "first": _describe_failure(first) if first else None,
         "worker": {**asdict(worker), "coords": dict(worker.coords)} if worker else None,
-        "followed": list(result.followed),
+        "followed": _runs(result.followed),
         "causes": [_describe_cause(entry) for entry in result.causes],
         "reason": result.reason,
         "stacks": [[rank, text] for rank, text in _bound(result.stacks)],
@@ -35,6 +37,26 @@ def describe_result(result: RunResult, plan: Plan | None) -> dict[str, Any]:
         "lived_s": result.lived_s,
         "started": result.started,
     }
+
+
+def _runs(ranks: tuple[int, ...]) -> list[list[int]]:
+    """First and last of each run. Most often these are all ranks but one, and every node is told."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return runs
+
+
+def _read_runs(runs: list[list[int]]) -> Iterator[int]:
+    room = MAX_WORKERS
+    for first, last in runs:
+        room -= max(0, last - first + 1)
+        if room < 0:
+            raise ValueError("more ranks than one run takes")
+        yield from range(first, last + 1)
 
 
 def _describe_failure(failure: Failure) -> dict[str, Any]:
@@ -75,7 +97,7 @@ def read_result(plain: dict[str, Any]) -> RunResult:
             exit_code=int(plain["exit_code"]),
             attempt=int(plain["attempt"]),
             first=_read_failure(plain["first"]) if plain["first"] else None,
-            followed=tuple(int(rank) for rank in plain["followed"]),
+            followed=tuple(_read_runs(plain["followed"])),
             causes=tuple(_read_cause(entry) for entry in plain["causes"]),
             reason=str(plain["reason"]),
             stacks=tuple((int(rank), str(text)) for rank, text in plain["stacks"]),

@@ -18,7 +18,7 @@ FULL = RunResult(
     exit_code=3,
     attempt=1,
     first=Failure(3, 1, 4.5, "exception", 3, 0, "", EXCEPTION, True, "the machine", "said", "cause", "hint"),
-    followed=(0, 2),
+    followed=(0, 2, 4, 5),
     causes=(NodeCause(1, "b", Cause(CauseKind.LOST, "gone", "look"), "noise"),),
     reason="why",
     stacks=((1, "File"),),
@@ -49,6 +49,21 @@ def test_long_texts_are_bounded():
         stacks=tuple((rank, "s" * 5000) for rank in range(100)),
     )
     assert len(json.dumps(describe_result(big, None))) < 4 * TEXT_LIMIT
+
+
+def test_all_ranks_but_one_take_few_bytes():
+    ranks = (*range(5000), *range(5001, 8192))
+    stopped = RunResult(Outcome.FAILED, 1, followed=ranks)
+    plain = json.dumps(describe_result(stopped, None))
+    assert len(plain) < 300 and read_result(json.loads(plain)) == stopped
+
+
+@pytest.mark.parametrize(
+    "change", [{"followed": [1]}, {"followed": [[0, 10**400]]}, {"followed": [[0, 200_000], [0, 200_000]]}]
+)
+def test_ranks_that_cannot_be_are_refused(change):
+    with pytest.raises(WireError):
+        read_result({**describe_result(FULL, None), **change})
 
 
 @pytest.mark.parametrize(
