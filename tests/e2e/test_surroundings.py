@@ -295,13 +295,13 @@ def test_a_store_takes_more_clients_than_the_soft_limit_of_descriptors(tmp_path:
 
 def test_more_ranks_than_the_store_has_descriptors_for(tmp_path: Path) -> None:
     """None starts: torch would say "Broken pipe" in the ranks that came too late, after minutes."""
-    limit = ("prlimit", "--nofile=128:128")
-    argv = ("--local", "--hosts", "n[0-12]:8", script(tmp_path, HERE))
+    limit = ("prlimit", "--nofile=256:256")
+    argv = ("--local", "--hosts", "n[0-3]:69", script(tmp_path, HERE))
     ended = run(tmp_path, *argv, prefix=limit)
     assert ended.code == 125 and ended.out == "", ended
     (cause,) = ended.summary["causes"]
     assert (cause["host"], cause["kind"]) == ("n0", "slots")
-    assert cause["message"] == "the store of 104 ranks needs 136 open files, and the hard limit there is 128"
+    assert cause["message"] == "the store of 276 ranks needs 308 open files, and the hard limit there is 256"
 
 
 # ---- no more processes ----
