@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import EXIT_USAGE, Cause, CauseKind, InputError
-from meshrun.launch.handshake import Whole
 from meshrun.plan.advice import advise
 from meshrun.plan.checks import check_facts, check_script, check_shares, check_store, needs_torch
 from meshrun.plan.orders import make_assign
-from meshrun.plan.packed import pack_plan
 from meshrun.plan.placement import devices_of, known_slots, make_plan, with_shares
 from meshrun.plan.rehearsal import make_fake_plan
 from meshrun.plan.values import Plan
@@ -89,14 +87,21 @@ def _assign(step: Step, facts: Sequence[wire.Facts]) -> None:
     _take_plan(step, plan)
     _tell_notes(step, facts)
     if job.by_hand:
-        # The other nodes report for themselves, so they get the whole plan: one message, which is encoded once.
-        whole = Whole(pack_plan(plan))
-        step.do(*(Send(node, whole) for node in range(1, len(facts))))
+        _tell_whole(step, plan)
     for node, fact in enumerate(facts):
         step.do(Send(node, make_assign(job, plan, node, fact)))
         if remark := check_shares(job, fact):
             step.do(Note("warning", f"{step.host(node)}: {remark}"))
     seek_address(step)
+
+
+def _tell_whole(step: Step, plan: Plan) -> None:
+    """By hand the other nodes report for themselves: all get the whole plan, in one message, which is encoded once."""
+    from meshrun.launch.handshake import Whole
+    from meshrun.plan.packed import pack_plan
+
+    whole = Whole(pack_plan(plan))
+    step.do(*(Send(node, whole) for node in range(1, len(plan.nodes))))
 
 
 def _tell_notes(step: Step, facts: Sequence[wire.Facts]) -> None:
