@@ -7,16 +7,21 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from stat import S_ISFIFO
 from typing import Any
 
 from meshrun.agent.reactor import READ, WRITE, Reactor
 from meshrun.agent.spool import Spool
 from meshrun.dataclass import replace
 from meshrun.errors import WireError
-from meshrun.wire import MARKER, Ack, Beat, Decoder, Output, encode
+from meshrun.wire import MARKER, Ack, Beat, Decoder, Output, encode, encode_head
 
 BEAT_S = 2.0
+PATIENCE_S = 0.02
+MUCH = 64 * 1024  # output that comes in pieces of this size is passed on, and its rank is not made to rest
 _PIECE = 256 * 1024  # read at once, and the size of one write
+_NONBLOCK = 2  # SPLICE_F_NONBLOCK
 
 
 class Line:
@@ -30,6 +35,8 @@ class Line:
         self._spool = Spool(folder)
         self._window = 0
         self._buffer = memoryview(MARKER)
+        self._passing: tuple[int, int] | None = None  # a pipe, and how many of its bytes the last frame still lacks
+        self._splices = hasattr(os, "splice") and S_ISFIFO(os.fstat(writing).st_mode)
         self._sent_at = reactor.now()
         self._blocked = False
         self.open = True
@@ -74,6 +81,47 @@ class Line:
         if self.open:
             self._spool.push((rank, stream, data))
 
+    def pass_on(self, rank: int, stream: int, pipe: int, waiting: int) -> int:
+        """Send what waits in `pipe` as output without reading it: from pipe to pipe the kernel moves pages, not bytes.
+
+        How much that was; 0 where it cannot be done now or is too little to be worth it: then read it, and `put`."""
+        size = min(waiting, self._window, _PIECE)
+        if size < MUCH or not (self.open and self._splices and self.idle) or self._blocked:
+            return 0
+        try:
+            os.write(self._writing, encode_head(rank, stream, size))  # so short that a pipe takes all of it or nothing
+        except OSError:
+            return 0
+        self._window -= size
+        self._passing = pipe, size
+        self.flush()
+        return size
+
+    def _splice(self) -> None:
+        """Move on what `pass_on` has begun. Raises OSError, BlockingIOError while the kernel takes no more."""
+        while self._passing:
+            pipe, left = self._passing
+            moved = os.splice(pipe, self._writing, left, flags=_NONBLOCK)
+            self._passing = (pipe, left - moved) if left > moved else None
+            self._sent_at = self._reactor.now()
+            if not moved:
+                self.finish_with(pipe)
+
+    def finish_with(self, pipe: int) -> None:
+        """`pipe` will be read or closed: what its frame still lacks is taken now (zeros for what others have read)."""
+        if self._passing and self._passing[0] == pipe:
+            left, rest = self._passing[1], b""
+            with suppress(BlockingIOError):
+                rest = os.read(pipe, left)
+            self._buffer, self._passing = memoryview(rest.ljust(left, b"\0")), None
+
+    @property
+    def pausing(self) -> bool:
+        """The launcher took something a moment ago and takes no more just now: what is spooled only for that long would
+        cost two copies and the disk."""
+        stuck = self._blocked or self._window <= 0
+        return stuck and not self._spool and self._reactor.now() - self._sent_at < PATIENCE_S
+
     @property
     def full(self) -> bool:
         """True while neither the disk nor memory takes more output."""
@@ -82,7 +130,8 @@ class Line:
     @property
     def idle(self) -> bool:
         """True if everything queued has been handed to the kernel."""
-        return not self.open or not (self._buffer or self._messages or self._last or self._spool)
+        waiting = self._buffer or self._passing or self._messages or self._last or self._spool
+        return not (self.open and waiting)
 
     def next_beat(self) -> float | None:
         """When `flush` wants to be called again if nothing happens."""
@@ -91,11 +140,12 @@ class Line:
     def flush(self) -> None:
         """Send what the kernel takes now. Called after every turn of the loop."""
         while self.open:
-            if not self._buffer:
-                self._buffer = memoryview(self._gather())
-            if not self._buffer:
-                return self._unblock()
             try:
+                self._splice()
+                if not self._buffer:
+                    self._buffer = memoryview(self._gather())
+                if not self._buffer:
+                    return self._unblock()
                 written = os.write(self._writing, self._buffer)
             except BlockingIOError:
                 return self._block()
@@ -150,4 +200,4 @@ class Line:
         self._messages.clear()
         self._last.clear()
         self._spool.clear()
-        self._buffer = memoryview(b"")
+        self._buffer, self._passing = memoryview(b""), None

@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
+import termios
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshrun.agent.events import Event, Said, Started, StartFailed, StreamsClosed
-from meshrun.agent.line import Line
+from meshrun.agent.line import MUCH, Line
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
 from meshrun.agent.services import ForkServer
@@ -56,32 +58,47 @@ class WorkerPipes:
 
     def _read(self, fd: int) -> None:
         """Take in a piece. A rank that prints line after line is looked at once a millisecond: a wake-up for each line
-        would cost it half of its core."""
-        self._take(fd)
+        would cost it half of its core. One whose pipe is filled in that time is not kept waiting."""
         now = self._reactor.now()
-        if now - self._read_at.get(fd, 0.0) < _REST_S and fd in self._streams:
-            self._reactor.unwatch(fd)
-            self._reactor.call_at(now + _REST_S, lambda: self._watch(fd))
+        if self._line.pausing:
+            return self._rest(fd, now + _REST_S)
+        size = self._take(fd)
+        if size < MUCH and now - self._read_at.get(fd, 0.0) < _REST_S and fd in self._streams:
+            self._rest(fd, now + _REST_S)
         self._read_at[fd] = now
+        return None
 
-    def _take(self, fd: int) -> bool:
-        """Take in one piece; False if there is none now."""
+    def _rest(self, fd: int, until: float) -> None:
+        self._reactor.unwatch(fd)
+        self._reactor.call_at(until, lambda: self._watch(fd))
+
+    def _take(self, fd: int) -> int:
+        """Take in one piece: its size, 0 if there is none now."""
         if self._line.full:
-            self._reactor.unwatch(fd)
-            self._reactor.call_at(self._reactor.now() + _PAUSE_S, lambda: self._watch(fd))
-            return False
+            self._rest(fd, self._reactor.now() + _PAUSE_S)
+            return 0
+        if self._streams[fd] == STDOUT and (size := self._pass_on(fd)):
+            return size
+        self._line.finish_with(fd)
         try:
             data = os.read(fd, _PIPE_BYTES)
         except BlockingIOError:
-            return False
+            return 0
         if not data:
             self._close_stream(fd)
-            return False
+            return 0
         self._line.put(self._rank, self._streams[fd], data)
         self.wrote = True
         if self._streams[fd] == STDERR:
             self._words = (self._words + data[-_WORDS_BYTES:])[-_WORDS_BYTES:]
-        return True
+        return len(data)
+
+    def _pass_on(self, fd: int) -> int:
+        """Let the line take what waits in the pipe, unread: how much that was. Not stderr, whose end is kept."""
+        waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        size = self._line.pass_on(self._rank, STDOUT, fd, waiting)
+        self.wrote = self.wrote or size > 0
+        return size
 
     def last_words(self) -> str:
         """The end of its stderr, with what is still in the pipe: a process that has ended wrote all it had."""
@@ -93,6 +110,7 @@ class WorkerPipes:
 
     def _close_stream(self, fd: int) -> None:
         self._reactor.unwatch(fd)
+        self._line.finish_with(fd)
         del self._streams[fd]
         os.close(fd)
         if not self._streams:

@@ -4,6 +4,7 @@ Called by: launch.local, launch.openssh."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import selectors
 import signal
@@ -13,13 +14,19 @@ from contextlib import suppress
 from typing import IO
 
 TOO_SLOW = "it took too long"
+_PIECE = 1024 * 1024
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 
 
 def start_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A child in a session of its own: no terminal, and a Ctrl-C there does not reach it. Raises OSError."""
     # Pipes of subprocess are close-on-exec from birth: no other child of ours can keep a line open.
     pipe = subprocess.PIPE
-    return subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=env)
+    process = subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=env)
+    assert process.stdout
+    with suppress(OSError):
+        fcntl.fcntl(process.stdout.fileno(), _SET_PIPE_SIZE, _PIECE)
+    return process
 
 
 def write_all(pipe: IO[bytes], data: bytes) -> None:
@@ -45,7 +52,7 @@ def read_both(
         selector.register(stderr, selectors.EVENT_READ)
         while (ready := selector.select(left := time_left())) or left is None:
             for key, _ in ready:
-                data = os.read(key.fd, 65536)
+                data = os.read(key.fd, _PIECE)
                 if key.fd == stdout.fileno():
                     if not data:
                         return ""

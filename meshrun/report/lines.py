@@ -99,7 +99,7 @@ class Prefixer:
         prefix = self._prefix(rank)
         if self.terminal:
             return b"".join(b"%b%b\n" % (prefix, clean_line(line)) for line in whole[:-1].split(b"\n"))
-        return prefix + whole[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
+        return prefix + whole.replace(b"\n", b"\n" + prefix, whole.count(b"\n") - 1)
 
     def _take(self, rank: int) -> bytes:
         rest = self._rest.pop(rank)

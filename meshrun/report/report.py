@@ -210,7 +210,7 @@ class Report:
 
     def _store_pieces(self, pieces: dict[tuple[int, int], list[bytes]]) -> None:
         for (rank, stream), data in pieces.items():
-            self._directory.write(rank, stream, b"".join(data))
+            self._directory.write(rank, stream, *data)
         pieces.clear()
 
     def _store_other(self, item: Planned | Again | tuple[float, Record]) -> None:

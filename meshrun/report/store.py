@@ -26,8 +26,11 @@ def files_of(path: str, attempt: int) -> str:
     return os.path.join(path, f"attempt{attempt}") if attempt else path
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
+def _write_all(fd: int, *pieces: bytes) -> None:
+    written = os.writev(fd, pieces)
+    if written == sum(map(len, pieces)):
+        return
+    view = memoryview(b"".join(pieces))[written:]
     while view:
         view = view[os.write(fd, view) :]
 
@@ -64,9 +67,9 @@ class RunDirectory:
         except OSError as error:
             self._tell(error)
 
-    def write(self, rank: int, stream: int, data: bytes) -> None:
-        """Append what `rank` wrote to its file, byte for byte."""
-        self._append(self._name(rank, stream), data)
+    def write(self, rank: int, stream: int, *pieces: bytes) -> None:
+        """Append what `rank` wrote (at most a thousand pieces at once) to its file, byte for byte."""
+        self._append(self._name(rank, stream), *pieces)
 
     def touch(self, ranks: Iterable[int]) -> None:
         """Make the files of every rank, so that each exists also when its rank writes nothing."""
@@ -121,9 +124,9 @@ class RunDirectory:
     def _name(self, rank: int, stream: int) -> str:
         return os.path.join(files_of("", self._attempt), f"rank{rank}.{_SUFFIX[stream]}")
 
-    def _append(self, name: str, data: bytes) -> None:
+    def _append(self, name: str, *pieces: bytes) -> None:
         try:
-            _write_all(self._file(name), data)
+            _write_all(self._file(name), *pieces)
         except OSError as error:
             self._tell(error)
 

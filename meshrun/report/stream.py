@@ -45,6 +45,14 @@ def _wait(fd: int, stall_ms: int | None) -> None:
         raise TimeoutError(errno.ETIMEDOUT, "nobody reads it")
 
 
+def _is_null(fd: int) -> bool:
+    """Whether it is /dev/null: no line has to be made for it."""
+    try:
+        return os.fstat(fd).st_rdev == os.stat(os.devnull).st_rdev
+    except OSError:
+        return False
+
+
 class Console:
     """Shows items in the order they were put: `Planned`, `Emit`, `Record` (for the status line), `Again`,
     bytes (for stderr)."""
@@ -63,7 +71,7 @@ class Console:
         self._shown = shown
         self._reader_gone = reader_gone
         self._terminal = terminal
-        self._dead: set[int] = set()
+        self._dead = {stream for stream, fd in self._fds.items() if _is_null(fd)}
         self._pump = Pump("meshrun-console", self._handle, TICK_S if terminal else None)
 
     def put(self, item: Planned | Emit | Record | Again | bytes) -> None:
@@ -118,6 +126,8 @@ class Console:
 
     def _render_item(self, item: Any) -> Iterable[tuple[int, bytes]]:
         if type(item) is Emit:
+            if item.stream in self._dead:
+                return ()
             return ((item.stream, self._prefixers[item.stream].feed(item.rank, item.data)),)
         if type(item) is bytes:
             return ((STDERR, self._words(item)),)

@@ -2,7 +2,7 @@
 Must not: do I/O.
 Called by: launch, watch, agent, worker."""
 
-from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode
+from meshrun.wire.codec import MARKER, MAX_FRAME, MAX_UNTRUSTED_FRAME, Decoder, decode, encode, encode_head
 from meshrun.wire.local import CALLS_ASKED, CALLS_TOLD, STACKS_SIGNAL_OFFSET, Fork, Forked, ForkStore, Imported, Order
 from meshrun.wire.looks import Dump, Progress, Stacks
 from meshrun.wire.messages import (
@@ -84,4 +84,5 @@ __all__ = [
     "WorkerSlot",
     "decode",
     "encode",
+    "encode_head",
 ]

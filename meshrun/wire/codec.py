@@ -94,24 +94,30 @@ def _plain(value: Any) -> dict[str, Any]:
 def encode(msg: Any) -> bytes:
     """One message as one frame. Raises WireError if it is over MAX_FRAME bytes."""
     if type(msg) is Output:
-        kind, body = _OUTPUT, _OUTPUT_HEAD.pack(msg.rank, msg.stream) + msg.data
+        head, body = encode_head(msg.rank, msg.stream, len(msg.data)), msg.data
     else:
         text = json.dumps([type(msg).__name__, _plain(msg)], separators=(",", ":"), default=_plain)
-        kind, body = _JSON, text.encode("ascii")
+        body = text.encode("ascii")
+        head = _HEAD.pack(_JSON, len(body))
     if len(body) > MAX_FRAME:
         raise WireError(f"a {type(msg).__name__} of {len(body)} bytes is over the limit of {MAX_FRAME}")
-    return _HEAD.pack(kind, len(body)) + body
+    return head + body
 
 
-def decode(kind: int, body: bytes) -> Any:
+def encode_head(rank: int, stream: int, size: int) -> bytes:
+    """What stands before the `size` bytes of an `Output`."""
+    return _HEAD.pack(_OUTPUT, _OUTPUT_HEAD.size + size) + _OUTPUT_HEAD.pack(rank, stream)
+
+
+def decode(kind: int, body: bytes | memoryview) -> Any:
     """The message in one frame's body. Raises WireError for anything that `encode` cannot have made."""
     if kind == _OUTPUT and len(body) >= _OUTPUT_HEAD.size:
         rank, stream = _OUTPUT_HEAD.unpack_from(body)
-        return Output(rank, stream, body[_OUTPUT_HEAD.size :])
+        return Output(rank, stream, bytes(body[_OUTPUT_HEAD.size :]))
     if kind != _JSON:
         raise WireError(f"a frame of unknown kind {kind}")
     try:
-        name, fields_ = json.loads(body)
+        name, fields_ = json.loads(bytes(body))
         cls = MESSAGES[name]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise WireError("a frame that is not a message") from None
@@ -129,18 +135,40 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[Any]:
         """Yield each message that is complete after `data`. Raises WireError."""
-        self._buffer += data
-        start = 0
+        view, start = memoryview(data), 0
         try:
-            while len(self._buffer) - start >= _HEAD.size:
-                kind, length = _HEAD.unpack_from(self._buffer, start)
-                if length > self.max_frame:
-                    raise WireError(f"a frame of {length} bytes is over the limit of {self.max_frame}")
-                end = start + _HEAD.size + length
-                if len(self._buffer) < end:
+            if self._buffer:
+                start = self._complete(view)
+                if len(self._buffer) < (self._size(self._buffer) or _HEAD.size):
                     return
-                body = bytes(self._buffer[start + _HEAD.size : end])
-                start = end
-                yield decode(kind, body)
+                frame, self._buffer = memoryview(self._buffer), bytearray()
+                yield _decode_frame(frame)
+            # Mostly whole frames, of which each byte is copied once.
+            while (size := self._size(view[start:])) and size <= len(view) - start:
+                start += size
+                yield _decode_frame(view[start - size : start])
         finally:
-            del self._buffer[:start]
+            self._buffer += view[start:]
+
+    def _complete(self, view: memoryview) -> int:
+        """Add to the frame that has begun what it lacks, and no more: how much of `view` that was."""
+        taken = min(len(view), max(0, _HEAD.size - len(self._buffer)))
+        self._buffer += view[:taken]
+        lacks = self._size(self._buffer) - len(self._buffer)
+        if lacks <= 0:
+            return taken
+        self._buffer += view[taken : taken + lacks]
+        return min(len(view), taken + lacks)
+
+    def _size(self, data: bytearray | memoryview) -> int:
+        """Of the frame that `data` begins with, its head included; 0 while the head is not whole."""
+        if len(data) < _HEAD.size:
+            return 0
+        _, length = _HEAD.unpack_from(data)
+        if length > self.max_frame:
+            raise WireError(f"a frame of {length} bytes is over the limit of {self.max_frame}")
+        return _HEAD.size + int(length)
+
+
+def _decode_frame(frame: memoryview) -> Any:
+    return decode(frame[0], frame[_HEAD.size :])

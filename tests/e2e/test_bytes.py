@@ -5,16 +5,19 @@ Called by: pytest."""
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster import Cluster
-from tests.e2e.command import Ended, on, run
+from tests.e2e.command import Command, Ended, on, run
 
 SCRIPT = b"""
 import os, sys
@@ -166,3 +169,37 @@ def test_what_the_node_expands_and_what_the_hostfile_says(cluster: Cluster, tmp_
     home = environ[b"HOME"]
     assert (environ[b"A"], environ[b"B"], environ[b"C"]) == (b"\xff # b", b"", b"")
     assert environ[b"R"] == b"%s:%s::$1$:\xff`id`" % (home, home) and b"HERE" not in environ
+
+
+WRITER = """
+import hashlib, os, random, sys
+dice = random.Random(int(os.environ["RANK"]))
+said = hashlib.sha256()
+for _ in range(60):
+    data = dice.randbytes(dice.choice([1, 4095, 4097, 65_536, 300_000, 1 << 20]))
+    said.update(data)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view):]
+    if dice.random() < 0.2:
+        os.write(2, b"a line\\n")
+print(said.hexdigest(), file=sys.stderr)
+"""
+
+
+def check_large_output(tmp_path: Path, *where: str, stdout: int = subprocess.DEVNULL) -> None:
+    (tmp_path / "write.py").write_text(WRITER)
+    ended = Command(tmp_path, *where, "--no-init", str(tmp_path / "write.py"), stdout=stdout).end()
+    assert ended.code == 0, ended.err[-2000:]
+    for rank in range(2):
+        digest = hashlib.sha256((ended.run_dir / f"rank{rank}.out").read_bytes()).hexdigest()
+        assert (ended.run_dir / f"rank{rank}.err").read_text().splitlines()[-1] == digest
+
+
+@pytest.mark.parametrize("stdout", [subprocess.DEVNULL, subprocess.PIPE])
+def test_much_output_is_in_the_files_bit_for_bit(tmp_path: Path, stdout: int) -> None:
+    check_large_output(tmp_path, "--nproc-per-node", "2", stdout=stdout)
+
+
+def test_much_output_through_ssh_is_in_the_files_bit_for_bit(cluster: Cluster, tmp_path: Path) -> None:
+    check_large_output(tmp_path, *on(cluster, tmp_path, hostfile="n0 slots=1\nn1 slots=1\n"))
