@@ -8,7 +8,8 @@ import resource
 
 from meshrun.errors import ClusterError
 
-FILES_OF_LINE, MOST_OF_LINE = 2, 4  # SSH needs two, with a ProxyCommand or the system's ssh up to four
+# SSH needs two, and a third while it connects; a child process (an agent here, the system's ssh) has three pipes.
+FILES_OF_LINE, MOST_OF_LINE = 3, 4
 FILES_OF_LAUNCHER = 64  # its own, those of the run directory
 
 

@@ -16,7 +16,7 @@ from meshrun.errors import Cause, CauseKind
 from meshrun.launch.boot import COMMAND
 from meshrun.launch.channel import Channel, Deliver, Opener, Unreachable
 from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
-from meshrun.launch.pipes import read_both, read_rest, start_process, wait_for, write_all
+from meshrun.launch.pipes import enlarge, read_both, read_rest, start_process, wait_for, write_all
 
 _EXIT_WAIT_S = 5.0
 _SHELL = shlex.split(COMMAND)[1:]  # what any login shell becomes with it
@@ -67,7 +67,8 @@ class _LocalChannel:
             return None
 
     def _run(self, process: subprocess.Popen[bytes], start: bytes) -> None:
-        assert process.stdin and process.stderr
+        assert process.stdin and process.stdout and process.stderr
+        enlarge(process.stdout)
         stdin = process.stdin
         try:
             self._outbox.start(start, lambda data: write_all(stdin, data), stdin.close, f"{process.pid}-out")

@@ -31,7 +31,7 @@ def limits(*numbers):
     [
         (1024, 4096, 4, "1024 4096"),  # enough: what is started here inherits it unchanged
         (1024, 4096, 500, "2064 4096"),
-        (256, 2000, 900, "2000 2000"),
+        (256, 2000, 600, "2000 2000"),
     ],
 )
 def test_raised_as_far_as_the_lines_need(soft, hard, lines, after):
@@ -40,5 +40,5 @@ def test_raised_as_far_as_the_lines_need(soft, hard, lines, after):
 
 def test_a_hard_limit_that_is_too_low_is_named():
     said, after = limits(256, 1024, 1000)
-    assert "1000 hosts need 2064 open files here, and the hard limit is 1024" in said and "ulimit -Hn" in said
+    assert "1000 hosts need 3064 open files here, and the hard limit is 1024" in said and "ulimit -Hn" in said
     assert after == "256 1024"
