@@ -239,6 +239,7 @@ class Agent:
             typed=brief.typed,
             tensors=brief.tensors,
             steps=brief.steps,
+            rehearsed=tuple(slot.rank for slot in assign.workers) if brief.tensors else (),
             pass_local_rank=brief.pass_local_rank,
             init=brief.init,
             device=assign.device,

@@ -38,6 +38,7 @@ class Order:
     typed: str = ""  # the script as the user wrote it, for sys.argv[0]
     tensors: str = ""  # as in Brief
     steps: int = 0
+    rehearsed: tuple[int, ...] = ()  # --fake: the ranks that run here
     pass_local_rank: bool = False
 
     def argv_of(self, local_rank: str) -> tuple[str, ...]:
