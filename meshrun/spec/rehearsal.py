@@ -105,6 +105,11 @@ def as_fake(job: Job, settings: Settings, count: int | None) -> Job:
     )
 
 
+def name_rehearsal(job: Job) -> str:
+    """`local`, `fake`, or "" for a real run."""
+    return "" if job.rehearsal is None else "fake" if job.rehearsal.fake else "local"
+
+
 def _bring_here(host: Host) -> Host:
     """The host without what leads to it; `devices` stay, to be shown, and `addr` is what it is here."""
     env = _without_interfaces(host.env)

@@ -91,12 +91,19 @@ RULES = (
     Rule(
         r"Found no NVIDIA driver|driver version is insufficient|NVIDIA driver on your system is too old",
         "{host} has no NVIDIA driver, or one too old for this torch",
-        "nvidia-smi on {host}; --device cpu runs without",
+        "nvidia-smi on {host}; --device cpu runs without; {gpus}",
+    ),
+    _rule(
+        r"Torch not compiled with (?:CUDA|XPU) enabled|module 'torch\._C' has no attribute '_(?:cuda|xpu)_"
+        r"|torch\.(?:cuda|xpu)\.\w+ requires \w+ support|No (?:CUDA GPUs|XPU devices?) are available"
+        r"|Cannot access accelerator device when none is available",
+        "the script asks for a GPU, and {host} has none that this torch can use",
+        "meshrun.device() is the device that there is; {gpus}",
     ),
     Rule(
         r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
         "the nccl backend was asked for, but {host} has no GPU that this torch can use",
-        "init_process_group() without a backend takes what fits; --backend gloo says it outright",
+        "init_process_group() without a backend takes what fits (--backend gloo says it outright); {gpus}",
     ),
     Rule(
         r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives on ranks",
@@ -245,13 +252,20 @@ _BROKEN = (
     "the connection to another rank broke, and no rank is known to have failed before",
     "a rank that ended early with exit code 0, or a host or network that went away",
 )
+# What {gpus} is, by the kind of run.
+_GPUS = {
+    "": "--fake rehearses a script for GPUs on any machine",
+    "local": "--fake takes a script that insists on GPUs: a few ranks, each alone",
+    "fake": "docs/how-to/rehearse.md lists what a rehearsal stands in for",
+}
 _OUT_OF_MEMORY = "out of memory: the kernel ended this rank"
 
 
-def explain(failure: Failure, said: str, host: str, python: str) -> Failure:
-    """`failure` with its cause and hint, if it is one that we know. `said`: the end of its stderr."""
+def explain(failure: Failure, said: str, host: str, python: str, rehearsal: str = "") -> Failure:
+    """`failure` with its cause and hint, if it is one that we know. `said`: the end of its stderr. `rehearsal`: local,
+    fake, or "" in a real run."""
     cause, hint, groups = _find(failure, said)
-    known = {"host": host, "python": python or "Python", **groups}
+    known = {"host": host, "python": python or "Python", "gpus": _GPUS[rehearsal], **groups}
     return replace(failure, cause=cause.format(**known), hint=hint.format(**known))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from meshrun import wire
 from meshrun.dataclass import replace
+from meshrun.spec.rehearsal import name_rehearsal
 from meshrun.spec.signals import signal_name
 from meshrun.watch.blame import describe_failure, find_first, make_exit_failure, make_raised_failure
 from meshrun.watch.ending import halt_run
@@ -92,7 +93,7 @@ def on_exited(step: Step, node: int, message: wire.Exited) -> None:
 
 def _fail(step: Step, node: int, failure: Failure, said: str = "") -> None:
     state = step.state
-    failure = explain(failure, said, step.host(node), _name_python(state, node))
+    failure = explain(failure, said, step.host(node), _name_python(state, node), name_rehearsal(state.job))
     failure = replace(failure, device=_name_device(state, node))
     if failure.when > state.stop_at and failure.exception is not None and state.first:
         # Raised after our Stop went out (a SIGTERM handler that raises): a consequence, never the cause.

@@ -123,19 +123,24 @@ def _find(word: str, have: Have | None) -> str:
 
 
 def _read_tiles(words: Sequence[str], composite: bool, shown: Pool, have: Have | None) -> Pool:
-    """Level Zero: `0,1`; with whole cards as devices (COMPOSITE) also tiles, `0.1`. Not a list that ends: a filter."""
-    ids: dict[str, str] = {}
+    """Level Zero: `0,1`; with whole cards as devices (COMPOSITE) also tiles, `0.1`. Not a list that ends: a filter,
+    which leaves the devices in the driver's order. A card of which tiles are named is one device."""
+    ids: dict[int, str] = {}
+    ignored: list[str] = []
     for word in words:
         match = _TILE.fullmatch(word)
+        if match is None and word not in _ENDS:
+            return replace(shown, problem=f"{shown.text}: {word[:40]!r} is no number")
         if match is None or (match[1] and not composite):
-            if word in _ENDS:
-                continue
-            problem = f"{shown.text}: {word[:40]!r} is no number, and torch then sees no device"
-            return replace(shown, problem=problem)
-        root = str(int(word.partition(".")[0]))
-        if have is None or root in have.numbers:
-            ids.setdefault(root, word if match[1] else root)
-    return replace(shown, ids=tuple(ids.values()))
+            ignored += [word] if match else []
+            continue
+        root = int(word.partition(".")[0])
+        if have is None or str(root) in have.numbers:
+            ids.setdefault(root, word if match[1] else str(root))
+    left_out = f"{shown.text}: {ignored[0][:40]} is a tile of a card, which counts only with " if ignored else ""
+    said = f"{left_out}ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE" if ignored else ""
+    left = tuple(ids[root] for root in sorted(ids))
+    return replace(shown, ids=left, note=said if left else "", problem="" if left else said)
 
 
 def check_chosen(chosen: Sequence[str], ids: Sequence[str], have: Have | None, where: str) -> str:

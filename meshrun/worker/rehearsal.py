@@ -87,6 +87,8 @@ class OnCpu(TorchFunctionMode):  # type: ignore[misc]
         """One call."""
         if func in _MOVES:
             return args[0]
+        if func is torch.Tensor.record_stream:
+            return None
         if func is torch.Tensor.numpy:
             return _as_array(args[0])
         if func is torch.Tensor.__format__ and args[0].dim() == 0:

@@ -204,10 +204,37 @@ def _nothing_saved() -> None:
         replace_everywhere(name, getattr(checkpoint, name), save if name != "load" else _do_nothing)
 
 
+class _Stream:
+    """A stream or an event of an accelerator: everything in it is over at once."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Function:
+        return _do_nothing
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *unused: object) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: _Stream) -> float:
+        return 0.0
+
+    def record_event(self, event: _Stream | None = None) -> _Stream:
+        return event or _Stream()
+
+
 def _accelerator() -> None:
-    """What scripts call before they ask whether there is one."""
+    """What scripts call before they ask whether there is one; streams, events, and memory that is never used."""
     for name in ("cuda", "xpu"):
         module: Any = getattr(torch, name, None)
         if module is not None:
             module.set_device = module.synchronize = module.reset_peak_memory_stats = _do_nothing
             module.current_device = lambda: 0
+            module.Stream = module.Event = module.current_stream = module.default_stream = _Stream
+            module.stream = lambda stream: stream or _Stream()
+            for number in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+                setattr(module, number, lambda device=None: 0)

@@ -157,9 +157,11 @@ FOUND: list[tuple[str, Make, str, str, Torch | None, tuple[str, tuple[str, ...]]
     ("Intel, whole cards", two_cards, "auto", "FLAT=COMPOSITE", XPU, ("xpu", ("0", "1"))),
     ("Intel, xe", lambda r: trees.drm(r, 128, "0000:03:00.0", tiles=2), "auto", "", XPU, ("xpu", ("0", "1"))),
     ("Intel, one tile", lambda r: trees.drm(r, 128, "0000:03:00.0"), "auto", "", XPU, ("xpu", ("0",))),
-    ("Intel, mask", two_cards, "auto", "ZE=2,1", XPU, ("xpu", ("2", "1"))),
+    ("Intel, mask", two_cards, "auto", "ZE=2,1", XPU, ("xpu", ("1", "2"))),
     ("Intel, mask with tiles", two_cards, "auto", "ZE=0.1", XPU, ("xpu", ())),
     ("Intel, tiles of whole cards", two_cards, "auto", "ZE=0.0,0.1,1.1; FLAT=COMPOSITE", XPU, ("xpu", ("0.0", "1.1"))),
+    ("Intel, numbers and a tile", two_cards, "auto", "ZE=3,0.1", XPU, ("xpu", ("3",))),
+    ("Intel, tiles, not in order", two_cards, "auto", "ZE=1.1,0; FLAT=COMPOSITE", XPU, ("xpu", ("0", "1.1"))),
     ("Intel, mask filters", two_cards, "auto", "ZE=9,3,3", XPU, ("xpu", ("3",))),
     ("Intel, on the processor", on_processor, "auto", "", XPU, ("xpu", ("0",))),
     ("Intel, on the processor, asked", on_processor, "xpu", "", None, ("xpu", ("0",))),
@@ -229,7 +231,8 @@ def test_what_is_not_used_is_said(tmp_path: Path, make: Make, env: Any, torch: T
     ("make", "env", "words"),
     [
         (four_gpus, {"CUDA_VISIBLE_DEVICES": "1,2,1"}, "names 1 twice"),
-        (two_cards, {"ZE_AFFINITY_MASK": "0.1"}, "'0.1' is no number"),
+        (two_cards, {"ZE_AFFINITY_MASK": "0.1"}, "0.1 is a tile of a card, which counts only with"),
+        (two_cards, {"ZE_AFFINITY_MASK": "0,gpu1"}, "'gpu1' is no number"),
     ],
 )
 def test_a_mask_that_hides_everything_by_mistake_is_a_problem(tmp_path: Path, make: Make, env: Any, words: str) -> None:

@@ -72,6 +72,12 @@ for x, in loader:
 replica = DistributedDataParallel(nn.Linear(8, 8).to(local), device_ids=[local], find_unused_parameters=True)
 with replica.no_sync():
     replica(torch.randn(2, 8, device=f"cuda:{local}")).sum().backward()
+side, event = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    x.record_stream(side)
+    event.record(side)
+assert event.query() and event.elapsed_time(side.record_event()) == torch.cuda.max_memory_allocated() == 0
 torch.cuda.synchronize()
 dist.barrier()
 torch.save(model.state_dict(), "model.pt")
@@ -180,6 +186,12 @@ def test_what_depends_on_numbers_is_explained(tmp_path: Path) -> None:
     assert ended.code == 1, ended
     assert "depends on numbers, and the tensors of a rehearsal with --fake have none" in ended.err
     assert "--tensors real" in ended.err
+
+
+def test_what_has_no_stand_in_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text("import torch\ntorch.cuda.get_device_properties(0)\n")
+    ended = run(tmp_path, *SMALL, "asks.py")
+    assert ended.code == 1 and "docs/how-to/rehearse.md lists what a rehearsal stands in for" in ended.err, ended
 
 
 @pytest.mark.parametrize("script", ["ddp.py", "train.py --batch 64 --steps 2"])

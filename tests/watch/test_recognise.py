@@ -87,6 +87,11 @@ RAISED = [
     ),
     ("RuntimeError", "CUDA error: no kernel image is available for execution on the device", "not built for the GPU"),
     ("RuntimeError", "Found no NVIDIA driver on your system. Please check that you have", "no NVIDIA driver"),
+    ("AssertionError", "Torch not compiled with CUDA enabled", "asks for a GPU, and gpu02 has none"),
+    ("AttributeError", "module 'torch._C' has no attribute '_cuda_setDevice'", "asks for a GPU"),
+    ("RuntimeError", "torch.cuda.Stream requires CUDA support", "asks for a GPU"),
+    ("RuntimeError", "No CUDA GPUs are available", "asks for a GPU"),
+    ("RuntimeError", "Cannot access accelerator device when none is available.", "asks for a GPU"),
     ("RuntimeError", "Distributed package doesn't have NCCL built in", "the nccl backend was asked for"),
     (
         "RuntimeError",
@@ -191,6 +196,14 @@ def test_known(type_name: str, message: str, cause: str) -> None:
 @pytest.mark.parametrize(("type_name", "message"), UNKNOWN)
 def test_unknown(type_name: str, message: str) -> None:
     assert explained(raised(type_name, message)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("rehearsal", "words"), [("", "--fake rehearses"), ("local", "--fake takes a script"), ("fake", "how-to/rehearse.md")]
+)
+def test_a_script_that_needs_gpus_is_told_how_to_rehearse_it(rehearsal: str, words: str) -> None:
+    for message in ("Torch not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in"):
+        assert words in explain(raised("RuntimeError", message), "", "gpu02", "/opt/py", rehearsal).hint
 
 
 def test_every_rule_has_a_text() -> None:
