@@ -14,9 +14,13 @@ from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
 
 
+_PICTURES = (".svg", ".html", ".htm")
+_NO_SCRIPTS = (".json", *_PICTURES, ".yaml", ".yml", ".txt")
+
+
 def names_two_plans(split: Split) -> bool:
-    """True for `--diff A.json B.json`: what stands in the script's place is the second plan."""
-    return "diff" in dict(split.given) and split.script.endswith(".json")
+    """True for `--diff A.json B.json`: what stands in the script's place is the second plan, or is meant to be."""
+    return "diff" in dict(split.given) and split.script.endswith(_NO_SCRIPTS)
 
 
 def show_difference(split: Split) -> int:
@@ -40,6 +44,8 @@ def render_difference(path: str, after: Plan) -> str:
 
 def _read(path: str) -> Plan:
     hint = "it is written by meshrun plan --format json, and stands as plan.json in a run's directory"
+    if path.endswith(_PICTURES):
+        raise InputError(Problem("a picture is no plan that could be compared", Place(path), hint=hint))
     try:
         plain = json.loads(read_text_file(path, "plan"))
         return read_plan(plain)

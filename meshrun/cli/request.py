@@ -250,7 +250,8 @@ def read_mesh(settings: Settings) -> MeshSpec | None:
         return parse_mesh(text)
     from meshrun.spec.mesh_file import parse_mesh_file
 
-    return parse_mesh_file(read_text_file(text, "mesh file"), text)
+    early = settings["init"] in ("auto", "eager") and not settings["no-python"]
+    return parse_mesh_file(read_text_file(text, "mesh file"), text, bool(settings["preload"]), early)
 
 
 def read_exports(settings: Settings, sources: Sources) -> Exports:
@@ -319,7 +320,7 @@ _GOES_BY: dict[Callable[..., Any], tuple[str, ...]] = {
     resolve_preload: (*_SCRIPT, "preload"),
     read_exports: ("env", "env-file"),
     refuse_ours: ("env", "env-file", "env-remote"),
-    read_mesh: ("mesh",),
+    read_mesh: ("mesh", "init", "no-python", "preload"),
     read_node_rank: ("node-rank",),
     read_token: ("token-file", "nnodes"),
     read_show: ("show", "mesh"),

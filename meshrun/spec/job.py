@@ -307,18 +307,19 @@ def _check_hang(settings: Settings) -> Iterator[Problem]:
 
 
 def _check_backends(settings: Settings, mesh: MeshSpec | None) -> Iterator[Problem]:
-    """Of --backend and of a mesh file's dims. With --no-python meshrun makes no group."""
+    """Of --backend; and whether it and a mesh file's suit the device. With --no-python meshrun makes no group."""
     early = _init_of(settings, mesh) == "eager"
     device = settings["device"] if settings["device"] != "auto" or not mesh else mesh.device
-    asked = [("--backend", settings["backend"])]
-    asked += [(f"{mesh.place or 'mesh'}: backend of {dim}", name) for dim, name in mesh.backend] if mesh else []
-    for where, text in asked:
-        wrong = check_backend(text, bool(settings["preload"]), early) if text else None
-        if wrong is not None:
-            yield Problem(wrong[0], Place(where), hint=wrong[1])
-        elif device != "auto" and (name := find_misfit(text, device)):
+    asked = [(Place("--backend"), settings["backend"] or "")]
+    wrong = check_backend(asked[0][1], bool(settings["preload"]), early) if asked[0][1] else None
+    if wrong is not None:
+        yield Problem(wrong[0], asked[0][0], hint=wrong[1])
+        asked = []
+    asked += [(mesh.place_of("backend", dim) or Place("--mesh"), name) for dim, name in mesh.backend] if mesh else []
+    for where, text in asked if device != "auto" else ():
+        if name := find_misfit(text, device):
             hint = f"leave it out (by device: gloo on cpu), or say --device {needed_device(name)}"
-            yield Problem(f"{name} does not work with device {device}", Place(where), hint=hint)
+            yield Problem(f"{name} does not work with device {device}", where, hint=hint)
 
 
 def _check_signal(settings: Settings) -> Iterator[Problem]:

@@ -178,7 +178,7 @@ def _check_factoring(name: str, dims: Dims, spec: MeshSpec) -> Iterator[tuple[Pa
     yield from _check_dims(path, dims, sizes)
     for dim, size in dims:
         wanted = sizes.get(dim)
-        if size is not None and wanted is not None and size != wanted:
+        if size and wanted and size != wanted:
             hint = "a shared dim has one size and the same groups; or rename it here"
             yield (*path, dim), f"{dim} is {size} here, but {wanted} in the mesh", hint
 

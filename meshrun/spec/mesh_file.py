@@ -13,6 +13,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from meshrun.dataclass import replace
 from meshrun.errors import InputError, Place, Problem
+from meshrun.spec.backends import check_backend
 from meshrun.spec.group_options import KINDS, nearest_option, read_option
 from meshrun.spec.mesh import Path, check_spec, is_name, read_size, size_problem
 from meshrun.spec.near import find_near
@@ -26,19 +27,20 @@ KEYS = (
 )
 MAX_PROBLEMS = 100
 MAX_TIMEOUT_S = 31_536_000.0
-_BACKEND = re.compile(r"[a-z][a-z0-9_]*(:[a-z][a-z0-9_]*)?(,[a-z][a-z0-9_]*:[a-z][a-z0-9_]*)*")
+_UNREAD = 0  # a size that could not be read: it fits every other
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 V = TypeVar("V")
 
 
-def parse_mesh_file(data: bytes, source: str) -> MeshSpec:
-    """The mesh of a mesh.yaml (DESIGN §5). `source` is how the user named the file.
+def parse_mesh_file(data: bytes, source: str, registers: bool = False, early: bool = False) -> MeshSpec:
+    """The mesh of a mesh.yaml (DESIGN §5). `source` is how the user named the file; `registers` and `early` are what
+    `check_backend` must know.
 
-    Raises InputError with every problem: YAML errors, tags, aliases, repeated or unknown keys, wrong types and
-    meshes that cannot be."""
+    Raises InputError with every problem: YAML errors, tags, aliases, repeated or unknown keys, wrong types, backends
+    that there are not, and meshes that cannot be. What could not be read is not judged further."""
     root, problems, lines = compose_nodes(data, source)
-    reader = _Reader(source, lines, problems)
+    reader = _Reader(source, lines, problems, lambda text: check_backend(text, registers, early))
     spec = reader.read(root)
     if reader.problems:
         raise InputError(sorted(reader.problems, key=_position)[:MAX_PROBLEMS])
@@ -52,9 +54,17 @@ def _position(problem: Problem) -> tuple[int, int]:
 class _Reader:
     """Walks the nodes, keeps each path's mark, and collects problems."""
 
-    def __init__(self, source: str, lines: Sequence[str], problems: Iterable[Problem]) -> None:
+    def __init__(
+        self,
+        source: str,
+        lines: Sequence[str],
+        problems: Iterable[Problem],
+        judge_backend: Callable[[str], tuple[str, str] | None],
+    ) -> None:
         self.source, self.lines, self.problems = source, lines, list(problems)
+        self.judge_backend = judge_backend
         self.marks: dict[Path, Mark] = {}
+        self.unread: set[Path] = set()  # what could not be read: the innermost of it
 
     def refuse(self, mark: Mark, message: str, hint: str = "") -> None:
         self.problems.append(problem_at(self.source, self.lines, mark, message, hint))
@@ -67,20 +77,57 @@ class _Reader:
                 self.refuse(Mark(0, 0), "no mesh in it", "mesh: {dims: {dp: 2, tp: 4}}")
             return MeshSpec((), place=place)
         mesh = self.mapping((), top["mesh"], "mesh", "mesh: {dims: {dp: 2, tp: 4}}", KEYS)
-        spec = self._laid_out(self._spec(mesh, place), self.order(mesh.get("order")))
-        if "dims" not in mesh and not spec.preset and not self.problems:
-            self.refuse(mark_of(top["mesh"]), "the mesh has no dims", "dims: {dp: 2, tp: 4}")
-        if not self.problems:
-            self._refuse_all(check_spec(spec))
+        spec = self._judge(self._spec(mesh, place), mesh)
+        self._need_dims(top["mesh"], mesh)
         places = ((path, Place(self.source, mark.line + 1, mark.column + 1)) for path, mark in self.marks.items())
         return replace(spec, places=tuple(places))
 
+    def _need_dims(self, node: Node, mesh: dict[str, Node]) -> None:
+        """Unless that is said already, or dims may stand under a name that is not known."""
+        mark = mark_of(node)
+        said = any(
+            "unknown key" in problem.message or _position(problem) == (mark.line + 1, mark.column + 1)
+            for problem in self.problems
+        )
+        if not {"dims", "preset"} & {*mesh} and not said:
+            self.refuse(mark, "the mesh has no dims", "dims: {dp: 2, tp: 4}")
+
+    def _judge(self, spec: MeshSpec, mesh: dict[str, Node]) -> MeshSpec:
+        """The mesh with its preset or order written out; what is wrong with it, as far as its names could be read."""
+        order = self.reading(("order",), lambda: self.order(mesh.get("order")))
+        known = bool({"dims", "preset"} & {*mesh}) and not self.unread & {("dims",), ("preset",)}
+        before = len(self.problems)
+        if known:
+            spec = self._laid_out(spec, order)
+        named = known and len(self.problems) == before
+        unsorted = ("views",) if ("order",) in self.unread else ()
+        self._refuse_all(
+            finding
+            for finding in check_spec(spec)
+            if (named or finding[0] == ("device",))
+            and finding[0][0] not in unsorted
+            and not self._is_unread(finding[0])
+        )
+        return spec
+
+    def _is_unread(self, path: Path) -> bool:
+        within = {path[:length] for length in range(1, len(path) + 1)}
+        return bool(within & self.unread) or (path[0] == "views" and any(part[:2] == path for part in self.unread))
+
+    def reading(self, path: Path, read: Callable[[], V]) -> V:
+        """What `read` returns; notes the path as unread if it found problems, unless something within it is noted."""
+        before = len(self.problems)
+        value = read()
+        if len(self.problems) > before and not any(part[: len(path)] == path for part in self.unread):
+            self.unread.add(path)
+        return value
+
     def _spec(self, mesh: dict[str, Node], place: Place) -> MeshSpec:
         def section(key: str, read: Callable[[Path, Node], V]) -> tuple[tuple[str, V], ...]:
-            return self.pairs((key,), mesh[key], read) if key in mesh else ()
+            return self.reading((key,), lambda: self.pairs((key,), mesh[key], read)) if key in mesh else ()
 
         def words(key: str, read: Callable[[Path, Node], V], default: V) -> V:
-            return read((key,), mesh[key]) if key in mesh else default
+            return self.reading((key,), lambda: read((key,), mesh[key])) if key in mesh else default
 
         return MeshSpec(
             dims=section("dims", self.size),
@@ -99,7 +146,7 @@ class _Reader:
 
     def _laid_out(self, spec: MeshSpec, order: tuple[str, ...]) -> MeshSpec:
         """The mesh with its preset written out, or its dims in the order that `order` says."""
-        if self.problems or not (spec.preset or order):
+        if not (spec.preset or order):
             return spec
         if not spec.preset:
             inner = [name for _, dims in spec.factorings for name, _ in dims]
@@ -152,7 +199,11 @@ class _Reader:
         for name in entries:
             if not is_name(name):
                 self.refuse(self.marks[_under(path, name)], f"'{name[:60]}' is not a name", "letters, digits and _")
-        return tuple((name, read((*path, name), value)) for name, value in entries.items())
+
+        def read_one(name: str, value: Node) -> V:
+            return self.reading((*path, name), lambda: read((*path, name), value))
+
+        return tuple((name, read_one(name, value)) for name, value in entries.items())
 
     def sizes(self, path: Path, node: Node) -> tuple[tuple[str, int | None], ...]:
         return self.pairs(path, node, self.size)
@@ -164,21 +215,24 @@ class _Reader:
             problem = f"the size of {path[-1]} is text here", "write the number without quotes"
         if problem is not None:
             self.refuse(mark_of(node), *problem)
-        return read_size(text) if text is not None and problem is None else None
+        return read_size(text) if text is not None and problem is None else _UNREAD
 
     def names(self, path: Path, node: Node) -> tuple[str, ...]:
         if not isinstance(node, SequenceNode):
             self.refuse(mark_of(node), f"{path[-1]} must be a list of dims", "as in [dp, tp]")
             return ()
-        for index, item in enumerate(node.value):
-            self.marks[_under(path, str(index))] = mark_of(item)
-        return tuple(self.scalar(item, "an entry", "the name of a dim") or "" for item in node.value)
+        return tuple(self.name((*path, str(index)), item) for index, item in enumerate(node.value))
+
+    def name(self, path: Path, node: Node) -> str:
+        self.marks[path] = mark_of(node)
+        return self.reading(path, lambda: self.scalar(node, "an entry", "the name of a dim")) or ""
 
     def backend(self, path: Path, node: Node) -> str:
         text = self.text(path, node)
-        if text and not _BACKEND.fullmatch(text):
-            self.refuse(mark_of(node), f"'{text[:60]}' is not a backend", "as in gloo, nccl or cpu:gloo,cuda:nccl")
-        return text
+        wrong = self.judge_backend(text) if text else None
+        if wrong:
+            self.refuse(mark_of(node), *wrong)
+        return "" if wrong else text.lower()
 
     def order(self, node: Node | None) -> tuple[str, ...]:
         """Megatron's order string as names, innermost first; empty where there is none."""

@@ -58,6 +58,25 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str | None, wor
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("a.json", "b.svg", "b.svg: a picture is no plan"),
+        ("b.svg", "a.json", "b.svg: a picture is no plan"),
+        ("a.json", "mesh.yaml", "mesh.yaml: the plan is not JSON"),
+        ("a.json", "gone.json", "gone.json"),
+    ],
+)
+def test_what_stands_for_a_plan_and_is_none_is_not_taken_for_a_script(
+    tmp_path: Path, before: str, after: str, words: str
+) -> None:
+    (tmp_path / "a.json").write_text(meshrun("plan", *TWO, "--format", "json", cwd=tmp_path).stdout)
+    (tmp_path / "b.svg").write_text(meshrun("plan", *TWO, "--format", "svg", cwd=tmp_path).stdout)
+    (tmp_path / "mesh.yaml").write_text("mesh: {dims: {dp: 8}}\n")
+    message = refused("plan", "--diff", before, after, cwd=tmp_path)
+    assert words in message and "--format json" in message or "No such file" in message
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["plan", "--diff", "a.json", "--hosts", "a:2", "b.json"], "--hosts has no say"),

@@ -108,6 +108,8 @@ def test_what_is_no_mesh_file_is_refused_with_its_place(text: str, place: str, w
         parse_mesh_file(text.encode(), "m.yaml")
     assert f"m.yaml:{place}: " in str(caught.value)
     assert words in str(caught.value)
+    # And nothing that merely follows; where YAML's own forms are refused, what stands there is no value either.
+    assert len(caught.value.problems) <= (2 if re.search(r"[*<]", text) else 1)
 
 
 def test_all_problems_come_at_once_in_order() -> None:
@@ -115,6 +117,56 @@ def test_all_problems_come_at_once_in_order() -> None:
     with pytest.raises(InputError) as caught:
         parse_mesh_file(text, "m")
     assert re.findall(r"^m:(\d+:\d+)", str(caught.value), re.MULTILINE) == ["2:14", "2:24", "3:11", "4:3"]
+
+
+WRONG = """\
+mesh:
+  dims: {dp: 2, tp: 4, pp: x}
+  within_node: [tpp, dp]
+  views: {v: [tp, dp], w: [q], u: [dp, [tp]]}
+  factorings: {e: {tp: 8, ep: y}, pp: {dp: 2, a: 4}}
+  backend: {dp: GLOO!, tp: glo, zz: nccl}
+  timeout_s: {dp: soon, qq: 3}
+  options: {tp: {max_cta: 3}, dp: {min_ctas: -1}}
+  device: gpu
+  presets: megatron
+"""
+
+
+def test_what_can_be_read_is_judged_although_the_rest_cannot() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_mesh_file(WRONG.encode(), "m")
+    found = re.findall(r"^m:(\d+:\d+)", str(caught.value), re.MULTILINE)
+    assert " ".join(found) == ("2:28 3:17 4:11 4:24 4:40 5:20 5:31 5:35 6:17 6:28 6:33 7:19 7:25 8:18 8:46 9:3 10:3")
+
+
+PRESET = b"mesh:\n  preset: megatron\n  order: tp-cp-ep-dp-qq\n  dims: {tp: 2, ep: auto, zp: 1}\n  backend: {dp: glo}\n"
+
+
+def test_a_preset_that_cannot_be_written_out_leaves_its_names_unjudged() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_mesh_file(PRESET + b"  within_node: [edp]\n  device: gpu\n", "m")
+    places = re.findall(r"^m:(\d+:\d+)", str(caught.value), re.MULTILINE)
+    assert places == ["3:3", "4:27", "5:17", "7:3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "registers", "early", "refused"),
+    [
+        ("glo", False, False, True),
+        ("glo", True, True, False),
+        ("mine", False, True, True),
+        ("mine", False, False, False),
+        ("NCCL", False, True, False),
+    ],
+)
+def test_a_backend_that_there_is_not_has_its_place(name: str, registers: bool, early: bool, refused: bool) -> None:
+    text = DIMS + f"  backend: {{dp: gloo, tp: {name}}}"
+    if not refused:
+        assert parse_mesh_file(text.encode(), "m", registers, early).backend[1] == ("tp", name.lower())
+        return
+    with pytest.raises(InputError, match=f"^m:3:27: no backend is named {name}"):
+        parse_mesh_file(text.encode(), "m", registers, early)
 
 
 def test_bytes_that_are_no_text_or_too_many() -> None:

@@ -199,7 +199,8 @@ def test_unknown(type_name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rehearsal", "words"), [("", "--fake rehearses"), ("local", "--fake takes a script"), ("fake", "how-to/rehearse.md")]
+    ("rehearsal", "words"),
+    [("", "--fake rehearses"), ("local", "--fake takes a script"), ("fake", "how-to/rehearse.md")],
 )
 def test_a_script_that_needs_gpus_is_told_how_to_rehearse_it(rehearsal: str, words: str) -> None:
     for message in ("Torch not compiled with CUDA enabled", "Distributed package doesn't have NCCL built in"):
