@@ -28,6 +28,7 @@ def render_html(plan: Plan) -> str:
     shown = "".join(f"#d{at}:checked~#p{at}{{display:block}}" for at in range(len(panels)))
     lines = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
         f"<title>{head}</title><style>{_PAGE}{STYLE}{shown}</style></head><body>",
         f"<h1>{head}</h1>",
         *(f'<p class="w">Warning: {escape(text)}</p>' for text in advise(plan)),
@@ -41,7 +42,8 @@ def render_html(plan: Plan) -> str:
 
 
 def _table(found: list[Reach]) -> Iterator[str]:
-    yield "<table><thead><tr><th>dim</th><th>size</th><th>groups</th><th>where</th></tr></thead><tbody>"
+    head = "".join(f'<th scope="col">{word}</th>' for word in ("dim", "size", "groups", "where"))
+    yield f"<table><thead><tr>{head}</tr></thead><tbody>"
     for reach in found:
         cells = (reach.name, str(reach.size), str(reach.groups), describe_reach(reach))
         yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"

@@ -17,7 +17,8 @@ from meshrun.spec.grid import Partition
 
 WIDTH = 1410  # eight boxes of the smallest cells
 SMALL = 256  # with more ranks than this a cell has no room for its group's number
-GAP, PAD, HEAD, TITLE = 10, 6, 18, 62
+GAP, PAD, HEAD, TITLE = 10, 6, 18, 78
+LEAST, ADVANCE = 8, 0.58  # the smallest text of a cell in pixels; a figure's width, as a part of its size
 # Light enough for black text on each (9:1 and more), and told apart without red and green; a group's number and its
 # ranks stand in each cell's tooltip too, so that nothing is said by colour alone.
 COLOURS = ("#9bd1f0", "#ffd98a", "#b9e3c6", "#f5b5cf", "#c9bdf0", "#ffbd94", "#d8d8d8", "#eef0a0")
@@ -71,10 +72,17 @@ def make_sheet(plan: Plan) -> Sheet:
     most = max(node.slots for node in plan.nodes)
     small, middle = plan.world_size > SMALL, plan.world_size > 64
     cell, fonts = ((38, 28), (11, 8.2)) if small else ((50, 36), (13, 9)) if middle else ((72, 46), (16, 11))
+    cell = (max(cell[0], ceil(_longest(plan) * LEAST * ADVANCE) + 8), cell[1])
     cells = most if most <= 4 else ceil(most / 2) if most <= 16 else 8
     box = (max(cells * cell[0], 90) + 2 * PAD, ceil(most / cells) * cell[1] + HEAD + PAD)
     boxes = choose_row(len(plan.nodes), max(1, (WIDTH - GAP) // (box[0] + GAP)))
     return Sheet(cell, fonts, cells, boxes, box, TITLE + ceil(len(plan.nodes) / boxes) * (box[1] + GAP) + GAP)
+
+
+def _longest(plan: Plan) -> int:
+    """Characters of the longest place that a cell shows, and of its group's number where there is room for one."""
+    place = "·".join(str(size - 1) for _, size in plan.mesh.dims)
+    return len(place) + (len(f" #{plan.world_size - 1}") if plan.world_size <= SMALL else 0)
 
 
 def choose_row(nodes: int, room: int) -> int:
@@ -118,7 +126,8 @@ def render_panel(plan: Plan, sheet: Sheet, panel: Panel) -> Iterator[str]:
     """One dim: a heading, every node's box, every rank's cell; cells of groups that cross nodes are dashed, those of
     the first such group framed."""
     yield _text(GAP, 28, "t", panel.title)
-    yield _text(GAP, 47, "s", _legend(plan, panel))
+    yield _text(GAP, 47, "s", _say_colours(panel))
+    yield _text(GAP, 65, "s", _say_cells(plan))
     crossing = [number for number, group in enumerate(panel.groups) if _crosses(plan, group)]
     kinds = dict.fromkeys(crossing, "x") | dict.fromkeys(crossing[:1], "g")
     cells = {rank: (number, kinds.get(number, "c")) for number, group in enumerate(panel.groups) for rank in group}
@@ -138,13 +147,15 @@ def describe_all(panels: Sequence[Panel], plan: Plan) -> str:
     return "; ".join([*(panel.title for panel in panels), *(f"warning: {text}" for text in advise(plan))])
 
 
-def _legend(plan: Plan, panel: Panel) -> str:
+def _say_colours(panel: Panel) -> str:
     text = f"A colour stands for a group of {panel.reach.name}"
     text += f", {len(COLOURS)} colours in turn." if panel.reach.groups > len(COLOURS) else "."
-    if panel.reach.crosses:
-        text += " Dashed: its group crosses nodes; framed: one such group."
+    return text + (" Dashed: its group crosses nodes; framed: one such group." if panel.reach.crosses else "")
+
+
+def _say_cells(plan: Plan) -> str:
     numbers = ", #group" if plan.world_size <= SMALL else "; the tooltip has its group"
-    return f"{text} In a cell: the rank; its place in {'·'.join(plan.mesh.names)}{numbers}."
+    return f"In a cell: the rank; its place in {'·'.join(plan.mesh.names)}{numbers}."
 
 
 def _crosses(plan: Plan, group: Sequence[int]) -> bool:
@@ -182,7 +193,7 @@ def _text(x: float, y: float, kind: str, text: str) -> str:
 
 def _middle(x: float, y: float, size: float, text: str, width: int) -> str:
     """Text centred in a cell; made smaller if it is too long for it."""
-    size = min(size, (width - 8) / (0.56 * len(text)))
+    size = min(size, (width - 8) / (ADVANCE * len(text)))
     return f'<text x="{x:g}" y="{y:.4g}" text-anchor="middle" font-size="{size:.3g}">{text}</text>'
 
 

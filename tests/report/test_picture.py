@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -27,6 +28,8 @@ PLANS = {
     "1024": ("\n".join(f"gpu{at:03} slots=8" for at in range(128)), "pp=4,dp=32,tp=8"),
     "uneven": ("a slots=1\nb slots=5\nc slots=2", "tp=4,dp=2"),
     "one": ("a slots=16", "dp=16"),
+    "256, six dims": ("\n".join(f"n{at} slots=8" for at in range(32)), "a=2,b=2,c=2,d=2,e=2,f=8"),
+    "1024, five dims": ("\n".join(f"gpu{at:03} slots=8" for at in range(128)), "pp=4,rep=2,shard=16,cp=1,tp=8"),
 }
 
 
@@ -88,13 +91,89 @@ def test_cells_and_boxes_do_not_overlap_and_fit_the_page(placed: Plan) -> None:
         assert len(corners) == node.slots
 
 
+LEAST = 8  # pixels: what is read without zooming
+ADVANCE = 0.556  # of Helvetica's and Arial's figures, as a part of the size; `·` is narrower
+CAPITAL = 0.72  # the height of figures
+
+
 def test_the_text_of_a_cell_fits_it_and_can_be_read(placed: Plan) -> None:
-    sheet = make_sheet(placed)
-    for text in ElementTree.fromstring(render_svg(placed)).iter(f"{SVG}text"):
-        if text.get("font-size"):
-            size = float(text.get("font-size", "0"))
-            assert size >= 5.5
-            assert size * 0.56 * len(text.text or "") <= sheet.cell[0] - 6
+    """Two lines in each cell, at least LEAST high, within its frame and one above the other."""
+    root = ElementTree.fromstring(render_svg(placed))
+    cells = [cell for panel in root.findall(f"{SVG}g") for cell in panel.findall(f"{SVG}g")]
+    assert len(cells) == placed.world_size * len(placed.mesh.dims)
+    for cell in cells:
+        left, top, width, height = numbers(cell[1], "x", "y", "width", "height")
+        edges = [top]
+        for text in cell.findall(f"{SVG}text"):
+            middle, base, size = numbers(text, "x", "y", "font-size")
+            half = size * ADVANCE * len(text.text or "") / 2
+            assert size >= LEAST and left < middle - half and middle + half < left + width
+            assert base - CAPITAL * size > edges[-1]
+            edges.append(base)
+        assert len(edges) == 3 and edges[-1] < top + height
+
+
+def test_lines_of_text_fit_the_page_and_end_above_the_boxes(placed: Plan) -> None:
+    """With 0.52 of the size for a letter, Helvetica's mean; a host's name is cut where its box ends."""
+    root = ElementTree.fromstring(render_svg(placed))
+    wide = float(root.get("width", "0"))
+    for text in root.iter(f"{SVG}text"):
+        size = {"t": 18, "s": 13}.get(text.get("class", ""))
+        if size:
+            assert float(text.get("x", "nan")) + 0.52 * size * len(text.text or "") < wide, text.text
+    for panel in root.findall(f"{SVG}g"):
+        lines = [float(text.get("y", "nan")) for text in panel.findall(f"{SVG}text") if text.get("class") in ("t", "s")]
+        assert max(lines) < min(float(box.get("y", "nan")) for box in panel.findall(f"{SVG}rect"))
+        assert all(after - before >= 15 for before, after in pairwise(sorted(lines)))
+
+
+class Structure(HTMLParser):
+    """Open elements, ids, and what refers to ids; an end tag that fits no start tag is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_needs_no_script(placed: Plan) -> None:
+    page = Structure()
+    page.feed(render_html(placed))
+    page.close()
+    assert page.open == []
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    referred = [
+        attributes[name] for _, attributes in page.tags for name in ("for", "aria-labelledby") if name in attributes
+    ]
+    assert len(referred) == 2 * len(placed.mesh.dims) and set(referred) <= set(ids)
+    assert page.tags[0] == ("html", {"lang": "en"}) and {"title", "h1", "legend", "th"} <= names
+
+
+def test_every_picture_and_cell_has_words(placed: Plan) -> None:
+    """For those who hear the page, or hover: a title for the picture, one for each rank with host, place and group."""
+    root = ElementTree.fromstring(render_svg(placed))
+    assert root.get("role") == "img" and root.get("aria-labelledby") == "title desc"
+    assert (root[0].tag, root[1].tag) == (f"{SVG}title", f"{SVG}desc")
+    first = root.findall(f"{SVG}g")[0].findall(f"{SVG}g")
+    for cell, worker in zip(first, placed.workers, strict=True):
+        words = cell[0].text or ""
+        assert cell[0].tag == f"{SVG}title" and f"rank {worker.rank}, {worker.host} device" in words
+        assert all(f"{name}={at}" in words for name, at in worker.coords)
 
 
 def test_one_group_has_one_colour_and_crossing_is_seen_without_colour(placed: Plan) -> None:
