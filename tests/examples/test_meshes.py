@@ -5,6 +5,7 @@ Called by: pytest."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from meshrun.plan.placement import make_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.hostfile import parse_hostfile
 from meshrun.spec.mesh_file import KEYS, parse_mesh_file
+from tests.cli.test_main import meshrun
 from tests.worker.player import ROOT, Player
 
 PAGE = (ROOT / "docs" / "reference" / "mesh.md").read_text()
@@ -52,6 +54,34 @@ def test_every_key_has_an_example_on_the_page() -> None:
 def test_every_mesh_of_the_examples_is_planned(path: object) -> None:
     text = path.read_text()  # type: ignore[attr-defined]
     assert plan(text, "example", 16).world_size == 16
+
+
+def read_commands() -> list[tuple[str, str]]:
+    """(example, command) for each `meshrun ...` in the head of an example; a remark stands behind many blanks."""
+    found = []
+    for path in sorted((ROOT / "examples").iterdir()):
+        head = path.read_text().split("\nmesh:")[0].split("\nimport ")[0] if path.is_file() else ""
+        found += [
+            (path.name, line) for line in re.findall(r'(?:^|[#:]) *(meshrun .*?)(?:"""|    .*|$)', head, re.MULTILINE)
+        ]
+    return found
+
+
+def test_every_example_says_how_it_is_run() -> None:
+    names = {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
+    assert {name for name, _ in read_commands()} == names
+
+
+@pytest.mark.parametrize("command", [command for _, command in read_commands()])
+def test_the_command_in_an_examples_head_is_taken_and_fits(tmp_path: Path, command: str) -> None:
+    """Planned, which reads options, mesh and script as a run does; the runs are in the other tests of this folder, and
+    (packages of others) in tests/frameworks."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "hosts").write_text("a slots=4\nb slots=4\n")
+    words = ["plan", *(word for word in command.split()[1:] if word != "plan")]
+    done = meshrun(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr.replace("warning", "")) == (0, ""), done
+    assert "workers on" in done.stdout
 
 
 @pytest.mark.torch

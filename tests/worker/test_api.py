@@ -165,3 +165,31 @@ def test_coordinates_are_row_major(sizes: list[int]) -> None:
     dims = {f"d{i}": size for i, size in enumerate(sizes)}
     places = [tuple(coordinate(dims, rank).values()) for rank in range(len(list(product(*map(range, sizes)))))]
     assert places == list(product(*map(range, sizes)))
+
+
+@pytest.mark.torch
+def test_a_notebooks_kernel() -> None:
+    """As a kernel runs cells: in a loop that is running, no `__file__`, foreign words in sys.argv, output that is no file
+    descriptor; a cell may fork."""
+    cells = [
+        "import os, meshrun, torch, torch.distributed as dist",
+        "m = meshrun.init('dp=1,tp=1')",
+        "x = torch.ones(2); dist.all_reduce(x, group=m['tp'].get_group())",
+        "print(x.tolist(), meshrun.coords(), meshrun.mesh('tp').size(), meshrun.init() is m)",
+        "child = os.fork()\nif not child:\n    os._exit(len(meshrun.coords()))",
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+        "dist.destroy_process_group(); print(meshrun.init('dp=1,tp=1').mesh_dim_names)",
+    ]
+    kernel = (
+        "import asyncio, io, sys\n"
+        "class Words(io.StringIO):\n"
+        "    def fileno(self): raise io.UnsupportedOperation('fileno')\n"
+        "real, sys.stdout, sys.stderr = sys.stdout, Words(), Words()\n"
+        "sys.argv = ['kernel', '-f', 'connection.json']\n"
+        "names = {'__name__': '__main__'}\n"
+        f"async def main():\n    for cell in {cells!r}:\n        exec(compile(cell, '<cell>', 'exec'), names)\n"
+        "try: asyncio.run(main())\n"
+        "finally: real.write(sys.stdout.getvalue() + sys.stderr.getvalue())\n"
+    )
+    done = python(kernel)
+    assert done.stdout.splitlines() == ["[1.0, 1.0] {'dp': 0, 'tp': 0} 1 True", "1", "('dp', 'tp')"], done.stderr
