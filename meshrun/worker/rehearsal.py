@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 
-from meshrun.worker import peers, stand_ins
+from meshrun.worker import judge, peers, stand_ins
 from meshrun.worker.session import Session
 
 BACKEND = "fake"
@@ -33,6 +33,7 @@ def install(session: Session) -> None:
     session.aside = aside
     stand_ins.install(aside, lambda value: here(value, True))
     peers.install(session, aside)
+    judge.install()
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it logs what is raised anyway
     if session.order.steps:
         count_steps(session.order.steps)
