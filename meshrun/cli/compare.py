@@ -13,7 +13,6 @@ from meshrun.plan.reread import read_plan
 from meshrun.plan.values import Plan
 from meshrun.spec.argv import Split
 
-
 _PICTURES = (".svg", ".html", ".htm")
 _NO_SCRIPTS = (".json", *_PICTURES, ".yaml", ".yml", ".txt")
 

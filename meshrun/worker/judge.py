@@ -1,4 +1,4 @@
-"""Owns: `--fake`: whether what a collective is given fits its group, as gloo and NCCL check it; the fake backend takes all.
+"""Owns: `--fake`: whether what a collective is given fits its group, as gloo and NCCL check it; the fake one takes all.
 Must not: communicate, or refuse what one of the two takes.
 Called by: rehearsal."""
 

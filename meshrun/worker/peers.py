@@ -158,9 +158,9 @@ def _without_grad(meta: Any) -> Any:
 
 def _explain(stage: Any, peers: Peers) -> str:
     """Which ranks it takes: the shapes of a stage are found from the first stage on."""
-    before = {stage._resolve_peer_global_rank(at) for at in range(stage.stage_index)}
+    at = stage.stage_index
+    ranks = [stage._resolve_peer_global_rank(earlier) for earlier in range(at)]
     return (
-        f"the shapes of pipeline stage {stage.stage_index}'s inputs come from stage {stage.stage_index - 1}, whose rank "
-        f"{stage._resolve_peer_global_rank(stage.stage_index - 1)} is not rehearsed: {peers.say_which(before)}, "
-        "or give PipelineStage its input_args"
+        f"the shapes of pipeline stage {at}'s inputs come from stage {at - 1}, "
+        f"whose rank {ranks[-1]} is not rehearsed: {peers.say_which(set(ranks))}, or give PipelineStage its input_args"
     )

@@ -73,7 +73,7 @@ def test_what_stands_for_a_plan_and_is_none_is_not_taken_for_a_script(
     (tmp_path / "b.svg").write_text(meshrun("plan", *TWO, "--format", "svg", cwd=tmp_path).stdout)
     (tmp_path / "mesh.yaml").write_text("mesh: {dims: {dp: 8}}\n")
     message = refused("plan", "--diff", before, after, cwd=tmp_path)
-    assert words in message and "--format json" in message or "No such file" in message
+    assert words in message and ("--format json" in message or "No such file" in message)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ dist.reduce_scatter(x, [x.clone() for _ in range(2)])
 dist.all_to_all([x.clone() for _ in range(2)], [x.clone() for _ in range(2)])
 dist.all_to_all_single(torch.ones(4, 3), torch.ones(4, 3))
 dist.all_to_all_single(torch.ones(2 + 2 * rank), torch.ones(3), [1 + rank] * 2, [1, 2])
-[work.wait() for work in dist.batch_isend_irecv([dist.P2POp(op, x.clone(), 1 - rank) for op in (dist.isend, dist.irecv)])]
+[w.wait() for w in dist.batch_isend_irecv([dist.P2POp(op, x.clone(), 1 - rank) for op in (dist.isend, dist.irecv)])]
 dist.broadcast(x, group_src=1, group=meshrun.mesh()["dp"].get_group())
 """
 SCRIPT = """

@@ -169,7 +169,7 @@ def test_coordinates_are_row_major(sizes: list[int]) -> None:
 
 @pytest.mark.torch
 def test_a_notebooks_kernel() -> None:
-    """As a kernel runs cells: in a loop that is running, no `__file__`, foreign words in sys.argv, output that is no file
+    """As a kernel runs cells: in a running loop, no `__file__`, foreign words in sys.argv, output that is no file
     descriptor; a cell may fork."""
     cells = [
         "import os, meshrun, torch, torch.distributed as dist",
