@@ -93,7 +93,7 @@ RULES = (
         "{host} has no NVIDIA driver, or one too old for this torch",
         "nvidia-smi on {host}; --device cpu runs without; {gpus}",
     ),
-    _rule(
+    Rule(
         r"Torch not compiled with (?:CUDA|XPU) enabled|module 'torch\._C' has no attribute '_(?:cuda|xpu)_"
         r"|torch\.(?:cuda|xpu)\.\w+ requires \w+ support|No (?:CUDA GPUs|XPU devices?) are available"
         r"|Cannot access accelerator device when none is available",
