@@ -45,6 +45,8 @@ def _read(path: str) -> Plan:
     hint = "it is written by meshrun plan --format json, and stands as plan.json in a run's directory"
     if path.endswith(_PICTURES):
         raise InputError(Problem("a picture is no plan that could be compared", Place(path), hint=hint))
+    if path.endswith(".py"):
+        raise InputError(Problem("a script is no plan that could be compared", Place(path), hint=hint))
     try:
         plain = json.loads(read_text_file(path, "plan"))
         return read_plan(plain)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from meshrun.errors import InputError, Place, Problem
 from meshrun.spec.group_options import takes_options
@@ -201,9 +201,9 @@ def spell_dims(dims: Iterable[tuple[str, int | None]]) -> str:
 
 
 def solve_dims(
-    dims: Dims, world_size: int, place: Place | None = None, what: str = "mesh"
+    dims: Dims, world_size: int, place: Place | None = None, what: str = "mesh", kept: Collection[str] = ()
 ) -> tuple[tuple[str, int], ...]:
-    """The dims with `auto` solved, so that their product is `world_size`.
+    """The dims with `auto` solved, so that their product is `world_size`. `kept`: what would fit has these as they are.
 
     Raises InputError that says how many workers there are and which sizes would fit."""
     fixed = math.prod(size for _, size in dims if size is not None)
@@ -213,12 +213,12 @@ def solve_dims(
     slots = "1 slot takes" if world_size == 1 else f"{world_size} slots take"
     shape = spell_dims(dims)
     need = f"needs a multiple of {fixed}" if auto else f"needs {fixed}"
-    fits = " or ".join(spell_dims(fit) for fit in _fitting(dims, world_size))
+    fits = " or ".join(spell_dims(fit) for fit in _fitting(dims, world_size, kept))
     hint = f"{fits} would fit" if fits else ""
     raise InputError(Problem(f"the {what} {shape} {need} slots, but {slots} part", place, hint=hint))
 
 
-def _fitting(dims: Dims, world_size: int) -> list[tuple[tuple[str, int], ...]]:
+def _fitting(dims: Dims, world_size: int, kept: Collection[str]) -> list[tuple[tuple[str, int], ...]]:
     """Up to three shapes of `world_size` nearest to the one asked (as ratios, dims that are auto are free)."""
     if not 1 <= world_size <= MAX_SIZE:
         return []
@@ -232,7 +232,9 @@ def _fitting(dims: Dims, world_size: int) -> list[tuple[tuple[str, int], ...]]:
         pairs = zip(shape, (size for _, size in dims), strict=True)
         return sum(abs(math.log(size / asked)) for size, asked in pairs if asked is not None)
 
-    return [tuple(zip(names, shape, strict=True)) for shape in sorted(shapes, key=distance)[:3]]
+    wanted = [size if name in kept else None for name, size in dims]
+    fit = (shape for shape in shapes if all(size in (None, asked) for size, asked in zip(wanted, shape, strict=True)))
+    return [tuple(zip(names, shape, strict=True)) for shape in sorted(fit, key=distance)[:3]]
 
 
 def _shapes(product: int, length: int) -> Iterator[tuple[int, ...]]:

@@ -29,7 +29,7 @@ def check_rehearsal(settings: Settings, hosts: tuple[Host, ...], count: int | No
     place = Place(f"--{kind}")
     if not settings["fake"]:
         lonely = [name for name in ("ranks", "tensors", "steps") if settings[name] is not None]
-        yield from (Problem(f"--{name} belongs to --fake", Place(f"--{name}"), hint="add --fake") for name in lonely)
+        yield from (Problem(f"--{name} belongs to --fake", hint="add --fake") for name in lonely)
     if not settings[kind]:
         return
     if settings["fake"]:
@@ -49,7 +49,7 @@ def _check_fake(settings: Settings) -> Iterator[Problem]:
     """What needs more than one rank alone."""
     place = Place("--fake")
     if settings["local"]:
-        yield Problem("--local and --fake are two ways to rehearse", place, hint="leave one of the two out")
+        yield Problem("--local and --fake are two ways to rehearse", hint="leave one of the two out")
     if settings["no-python"] or settings["init"] == "off":
         what = "--no-python" if settings["no-python"] else "--init off"
         yield Problem(f"with {what} there is no group that could be a fake one", place, hint="--local runs all ranks")

@@ -26,13 +26,14 @@ def solve_mesh(spec: MeshSpec, world_size: int) -> MeshSpec:
 
     def solve(dims: Dims, what: str, *path: str) -> Grid:
         try:
-            return solve_dims(dims, world_size, spec.place_of(*path), what)
+            return solve_dims(dims, world_size, spec.place_of(*path), what, shared)
         except InputError as error:
             problems.extend(error.problems)
             return ()
 
+    shared: dict[str, int] = {}
     dims = solve(spec.dims, "mesh", "dims")
-    shared = dict(dims)
+    shared |= dims
     factorings = tuple(
         (name, solve(_fill(inner, shared), f"factoring {name}", "factorings", name)) for name, inner in spec.factorings
     )

@@ -62,6 +62,7 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str | None, wor
     [
         ("a.json", "b.svg", "b.svg: a picture is no plan"),
         ("b.svg", "a.json", "b.svg: a picture is no plan"),
+        ("t.py", "a.json", "t.py: a script is no plan"),
         ("a.json", "mesh.yaml", "mesh.yaml: the plan is not JSON"),
         ("a.json", "gone.json", "gone.json"),
     ],

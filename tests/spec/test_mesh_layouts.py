@@ -58,6 +58,12 @@ def test_an_auto_that_a_factoring_shares_is_the_meshs() -> None:
     assert dict(solve_mesh(spec, 16).factorings)["expert"] == (("pp", 4), ("edp", 1), ("ep", 4))
 
 
+def test_what_would_fit_keeps_the_dims_that_are_shared() -> None:
+    with pytest.raises(InputError, match="factoring e pp=2,ep=3 needs 6 slots, but 8") as caught:
+        solve_mesh(read("mesh: {dims: {pp: 2, dp: 4}, factorings: {e: {pp: 2, ep: 3}}}"), 8)
+    assert [problem.hint for problem in caught.value.problems] == ["pp=2,ep=4 would fit"]
+
+
 @pytest.mark.parametrize(
     ("dims", "words"),
     [
