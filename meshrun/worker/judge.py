@@ -1,5 +1,5 @@
-"""Owns: `--fake`: whether what a collective is given fits its group, as gloo and NCCL check it; the fake one takes all.
-Must not: communicate, or refuse what one of the two takes.
+"""Owns: `--fake`: whether what a collective is given fits its group, as torch's real backends check it.
+Must not: communicate, or refuse what gloo or NCCL can do.
 Called by: rehearsal."""
 
 from __future__ import annotations
