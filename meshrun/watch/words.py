@@ -100,7 +100,8 @@ def _make_words(lines: list[str], before: str) -> Words:
         return Words(lifted)
     rest = [raised["message"] or "", *lines[message + 1 :]]
     file, line = find_place("\n".join(lines[:message]))
-    exception = RaisedException(raised["type"], "\n".join(rest), file, line, (), "\n".join(lines))
+    # Python 3.10 names the script's module, later ones do not.
+    exception = RaisedException(raised["type"].removeprefix("__main__."), "\n".join(rest), file, line, (), "\n".join(lines))
     return Words(lifted, exception)
 
 

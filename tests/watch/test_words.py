@@ -100,6 +100,14 @@ def test_the_last_of_a_chain_is_the_exception() -> None:
     assert raised is not None and (raised.type, raised.message, raised.file) == ("RuntimeError", "", "/w/a.py")
 
 
+def test_the_scripts_own_exception_is_named_alike_in_every_python() -> None:
+    """3.10.13 writes `__main__.Wrong`, 3.11 and later `Wrong`."""
+    text = 'Traceback (most recent call last):\n  File "/w/train.py", line 2, in <module>\n    raise Wrong("x")\n'
+    for name in ("__main__.Wrong", "Wrong"):
+        raised = read_words(f"{text}{name}: x\n").exception
+        assert raised is not None and (raised.type, raised.message) == ("Wrong", "x")
+
+
 def test_a_syntax_error_has_no_traceback() -> None:
     raised = read_words(f"warning\n{SYNTAX}").exception
     assert raised is not None
