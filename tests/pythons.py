@@ -44,4 +44,5 @@ def _list_candidates(version: str) -> Iterator[str]:
 def folder_of(python: str) -> Path:
     """All that this Python is made of, for hosts with a home of their own."""
     code = "import sys; print(sys.base_prefix)"
-    return Path(subprocess.run([python, "-I", "-S", "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+    asked = subprocess.run([python, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    return Path(asked.stdout.strip())

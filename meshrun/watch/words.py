@@ -101,7 +101,9 @@ def _make_words(lines: list[str], before: str) -> Words:
     rest = [raised["message"] or "", *lines[message + 1 :]]
     file, line = find_place("\n".join(lines[:message]))
     # Python 3.10 names the script's module, later ones do not.
-    exception = RaisedException(raised["type"].removeprefix("__main__."), "\n".join(rest), file, line, (), "\n".join(lines))
+    exception = RaisedException(
+        raised["type"].removeprefix("__main__."), "\n".join(rest), file, line, (), "\n".join(lines)
+    )
     return Words(lifted, exception)
 
 

@@ -4,11 +4,12 @@ Called by: pytest."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from meshrun.worker import store
+from meshrun.worker import groups, store
 from tests.worker.player import Player
 from tests.worker.probes import run
 
@@ -28,6 +29,20 @@ def test_the_older_server_takes_the_socket(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("torch.distributed.TCPStore", OldStore)
     made: Any = store.make_server("127.0.0.1", 1, master_listen_fd=3)
     assert made.place == ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("name", ["set_timeout", "_set_pg_timeout"])
+def test_the_public_name_is_used_where_there_is_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.14 has one, and warns on the screen of whoever calls the other."""
+    asked: list[Any] = []
+    for other in ("set_timeout", "_set_pg_timeout"):
+        monkeypatch.delattr(f"torch.distributed.distributed_c10d.{other}", raising=False)
+    if name == "set_timeout":
+        monkeypatch.setattr("torch.distributed.distributed_c10d._set_pg_timeout", pytest.fail, raising=False)
+    monkeypatch.setattr(f"torch.distributed.distributed_c10d.{name}", lambda *given: asked.append(given), raising=False)
+    group: Any = object()
+    groups.set_timeout(timedelta(seconds=3), group)
+    assert asked == [(timedelta(seconds=3), group)]
 
 
 def test_without_torch_accelerator_nothing_is_split(player: Player) -> None:
