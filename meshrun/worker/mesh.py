@@ -203,8 +203,8 @@ def _flatten(root: DeviceMesh, dims: tuple[str, ...], name: str, group: dist.Pro
 
 
 def _flatten_in_tables(root: DeviceMesh, dims: tuple[str, ...], name: str, group: dist.ProcessGroup) -> DeviceMesh:
-    """As `_flatten` where torch keeps in tables of its own which mesh is a part of which (2.5). Without them the view is
-    a mesh for itself: it communicates, but FSDP over it and TP over a dim do not combine."""
+    """As `_flatten` where torch has tables of which mesh is a part of which (2.5). Without them the view is a mesh for
+    itself: it communicates, but FSDP over it and TP over a dim do not combine."""
     view: DeviceMesh = DeviceMesh.from_group(group, root.device_type, mesh_dim_names=(name,))
     tables: Any = getattr(device_mesh, "_mesh_resources", None)
     names = root.mesh_dim_names or ()
