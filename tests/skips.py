@@ -18,6 +18,7 @@ ALLOWED = (
     "needs a pids cgroup",
     "needs a cgroup2",
     "needs the freezer",
+    "needs another Python",
 )
 # `tools/test --frameworks` installs these; without it they are for whoever has them.
 PACKAGES = () if os.environ.get("MESHRUN_TEST_FRAMEWORKS") else ("needs the package ",)

@@ -21,6 +21,7 @@ CAN = "import tests.skips\ntests.skips.can_make_namespaces = lambda: {can}\n"
         ("no mood", True, 1),
         ("no mood", False, 0),
         ("needs an accelerator", True, 0),
+        ("needs another Python: 3.13, as python3.13 in PATH", True, 0),
         ("needs the package accelerate", True, 0),
     ],
 )

@@ -12,6 +12,8 @@ from meshrun.watch.values import RaisedException
 
 LIFTED_LINES = 60
 _MESSAGE_LINES = 20
+# Python 3.13 and later colour a traceback where FORCE_COLOR or PYTHON_COLORS ask for it, also into a pipe.
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _RANK = re.compile(r"^\[rank\d+\]: ", re.MULTILINE)  # torch's excepthook sets it before every line
 _FATAL = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _TERMINATE = re.compile(r"^terminate called ", re.MULTILINE)
@@ -35,7 +37,7 @@ class Words:
 
 def read_words(text: str) -> Words:
     """The lines of `text` (the end of a stderr) that say why the process ended; empty if none do."""
-    text = _RANK.sub("", text)
+    text = _RANK.sub("", _COLOUR.sub("", text))
     crash = _read_crash(text)
     if crash:
         return Words(_bound(crash))
@@ -98,7 +100,10 @@ def _make_words(lines: list[str], before: str) -> Words:
         return Words(lifted)
     rest = [raised["message"] or "", *lines[message + 1 :]]
     file, line = find_place("\n".join(lines[:message]))
-    exception = RaisedException(raised["type"], "\n".join(rest), file, line, (), "\n".join(lines))
+    # Python 3.10 names the script's module, later ones do not.
+    exception = RaisedException(
+        raised["type"].removeprefix("__main__."), "\n".join(rest), file, line, (), "\n".join(lines)
+    )
     return Words(lifted, exception)
 
 

@@ -128,7 +128,8 @@ def call_backend(name: str) -> None:
 
 
 def set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:
-    """Change a group's time-out after the fact (private in torch; the name has been stable since 2.1)."""
-    from torch.distributed import distributed_c10d
+    """Change a group's time-out after the fact: public in torch 2.14, where the private name of before warns."""
+    from torch.distributed import distributed_c10d as c10d
 
-    distributed_c10d._set_pg_timeout(timeout, group)
+    change: Callable[..., None] = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout
+    change(timeout, group)

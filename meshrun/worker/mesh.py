@@ -5,12 +5,13 @@ Called by: groups."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 
 from meshrun.dataclass import dataclass, field
@@ -132,9 +133,11 @@ def can_split(backend: str) -> bool:
 
     As `init_device_mesh` itself decides: the script has bound the world to an accelerator (`device_id`) whose backend
     can split (NCCL, XCCL), and the dim has no other one. Made one by one, every group would take every rank's time."""
-    if getattr(dist.group.WORLD, "bound_device_id", None) is None or not torch.accelerator.is_available():
+    accelerator: Any = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    bound = getattr(dist.group.WORLD, "bound_device_id", None) is not None
+    if not bound or accelerator is None or not accelerator.is_available():
         return False
-    device: Any = torch.accelerator.current_accelerator()
+    device: Any = accelerator.current_accelerator()
     parent: Any = dist.group.WORLD
     own = parent._get_backend(device)
     return bool(own.supports_splitting) and backend in ("", own.name())
@@ -195,5 +198,18 @@ def _flatten(root: DeviceMesh, dims: tuple[str, ...], name: str, group: dist.Pro
         root._pg_registry[group.group_name] = group
         root._flatten_mapping[name] = view
     except (AttributeError, TypeError):  # another torch: its private names moved
-        return DeviceMesh.from_group(group, root.device_type, mesh_dim_names=(name,))
+        return _flatten_in_tables(root, dims, name, group)
+    return view
+
+
+def _flatten_in_tables(root: DeviceMesh, dims: tuple[str, ...], name: str, group: dist.ProcessGroup) -> DeviceMesh:
+    """As `_flatten` where torch has tables of which mesh is a part of which (2.5). Without them the view is a mesh for
+    itself: it communicates, but FSDP over it and TP over a dim do not combine."""
+    view: DeviceMesh = DeviceMesh.from_group(group, root.device_type, mesh_dim_names=(name,))
+    tables: Any = getattr(device_mesh, "_mesh_resources", None)
+    names = root.mesh_dim_names or ()
+    with suppress(AttributeError):
+        tables.child_to_root_mapping[view] = root
+        tables.root_to_flatten_mapping.setdefault(root, {})[name] = view
+        tables.flatten_name_to_root_dims.setdefault(root, {})[name] = tuple(map(names.index, dims))
     return view

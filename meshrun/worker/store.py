@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import socket
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from meshrun import wire
 
@@ -26,11 +26,9 @@ def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     """Serve a TCPStore on a socket that already listens, until killed. Clients that came early wait in its backlog."""
     from datetime import timedelta
 
-    from torch.distributed import TCPStore
-
     prepare_for_clients()
     host, port = socket.socket(fileno=os.dup(listening)).getsockname()[:2]
-    store = TCPStore(
+    store = make_server(
         host,
         port,
         world_size=order.world_size,
@@ -42,6 +40,18 @@ def serve_store(order: wire.ForkStore, listening: int) -> NoReturn:
     while store:
         signal.pause()
     raise AssertionError
+
+
+def make_server(*place: Any, **how: Any) -> Store:
+    """A TCPStore that serves. torch 2.5's usual server takes no socket that listens already, its older one does; both
+    speak to the same clients."""
+    from torch.distributed import TCPStore
+
+    try:
+        store: Store = TCPStore(*place, **how)
+    except NotImplementedError:
+        store = TCPStore(*place, **how, use_libuv=False)
+    return store
 
 
 def prepare_for_clients() -> None:

@@ -31,6 +31,43 @@ def dump(main: str, *others: str) -> str:
     return f"{threads}Current thread 0x00007fffffffffff (most recent call first):\n{main}"
 
 
+# What faulthandler wrote in one place of one program, a method that the garbage collector calls while a thread of
+# Python and one without a frame exist: alike in CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0 but for the lines of the
+# library. Only 3.10 and 3.11 show a comprehension as a frame of its own.
+COLLECTING = """\
+Thread 0x00007fbc0611c6c0 (most recent call first):
+  <no Python frame>
+
+Thread 0x00007fbc0691d6c0 (most recent call first):
+  File "/w/train.py", line 2 in load
+  File "/p/lib/python{python}/threading.py", line {run} in run
+  File "/p/lib/python{python}/threading.py", line {bootstrap} in _bootstrap_inner
+  File "/p/lib/python{python}/threading.py", line {bootstrap} in _bootstrap
+
+Current thread 0x00007fbc074aeb80 (most recent call first):
+  Garbage-collecting
+  File "/w/train.py", line 11 in __del__
+  File "/w/train.py", line 13 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "run", "bootstrap"),
+    [("3.10", 953, 1016), ("3.11", 982, 1045), ("3.12", 1010, 1073), ("3.13", 992, 1041)],
+)
+def test_the_main_thread_in_every_python(python: str, run: int, bootstrap: int) -> None:
+    frames = read_frames(find_main(COLLECTING.format(python=python, run=run, bootstrap=bootstrap)))
+    assert [(frame.line, frame.name) for frame in frames] == [("11", "__del__"), ("13", "<module>")]
+    assert describe(frames) == ("__del__ (train.py:11)", False)
+
+
+def test_a_comprehension_is_a_frame_of_its_own_before_3_12() -> None:
+    old = '  File "/w/train.py", line 14 in <listcomp>\n  File "/w/train.py", line 14 in step\n'
+    new = '  File "/w/train.py", line 14 in step\n'
+    assert describe(read_frames(old)) == ("<listcomp> (train.py:14)", False)
+    assert describe(read_frames(new)) == ("step (train.py:14)", False)
+
+
 @pytest.mark.parametrize(
     ("text", "where", "waits"),
     [

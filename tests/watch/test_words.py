@@ -44,6 +44,23 @@ CHAINED = TRACE.replace("  second line of the message\n", "") + (
     "\nDuring handling of the above exception, another exception occurred:\n\n"
     'Traceback (most recent call last):\n  File "/w/a.py", line 2, in <module>\n    f()\nRuntimeError\n'
 )
+# As Python 3.13.0 wrote it into a pipe with FORCE_COLOR=1: colours, and marks below calls that fill their line.
+COLOURED = """step
+Traceback (most recent call last):
+  File \x1b[35m"/w/train.py"\x1b[0m, line \x1b[35m6\x1b[0m, in \x1b[35m<module>\x1b[0m
+    \x1b[31mg\x1b[0m\x1b[1;31m()\x1b[0m
+    \x1b[31m~\x1b[0m\x1b[1;31m^^\x1b[0m
+  File \x1b[35m"/w/train.py"\x1b[0m, line \x1b[35m5\x1b[0m, in \x1b[35mg\x1b[0m
+    \x1b[1;31mraise ValueError("bad\\nsecond line")\x1b[0m
+    \x1b[1;31m^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\x1b[0m
+\x1b[1;35mValueError\x1b[0m: \x1b[35mbad
+second line\x1b[0m
+"""
+COLOURED_SYNTAX = """  File \x1b[35m"/w/train.py"\x1b[0m, line \x1b[35m2\x1b[0m
+    y = \x1b[1;31m=\x1b[0m 2
+        \x1b[1;31m^\x1b[0m
+\x1b[1;35mSyntaxError\x1b[0m: \x1b[35minvalid syntax\x1b[0m
+"""
 SYNTAX = '  File "/w/train.py", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax\n'
 
 
@@ -83,12 +100,35 @@ def test_the_last_of_a_chain_is_the_exception() -> None:
     assert raised is not None and (raised.type, raised.message, raised.file) == ("RuntimeError", "", "/w/a.py")
 
 
+def test_the_scripts_own_exception_is_named_alike_in_every_python() -> None:
+    """3.10.13 writes `__main__.Wrong`, 3.11 and later `Wrong`."""
+    text = 'Traceback (most recent call last):\n  File "/w/train.py", line 2, in <module>\n    raise Wrong("x")\n'
+    for name in ("__main__.Wrong", "Wrong"):
+        raised = read_words(f"{text}{name}: x\n").exception
+        assert raised is not None and (raised.type, raised.message) == ("Wrong", "x")
+
+
 def test_a_syntax_error_has_no_traceback() -> None:
     raised = read_words(f"warning\n{SYNTAX}").exception
     assert raised is not None
     assert (raised.type, raised.message, raised.file, raised.line) == (
         ("SyntaxError", "invalid syntax", "/w/train.py", 2)
     )
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank3]: "])
+def test_colours_are_no_part_of_a_traceback(prefix: str) -> None:
+    words = read_words("".join(f"{prefix}{line}\n" for line in COLOURED.splitlines()))
+    raised = words.exception
+    assert raised is not None and "\x1b" not in words.lifted
+    assert (raised.type, raised.message) == ("ValueError", "bad\nsecond line")
+    assert (raised.file, raised.line) == ("/w/train.py", 5)
+
+
+def test_colours_are_no_part_of_a_syntax_error() -> None:
+    raised = read_words(f"warning\n{COLOURED_SYNTAX}").exception
+    assert raised is not None
+    assert (raised.type, raised.message, raised.line) == ("SyntaxError", "invalid syntax", 2)
 
 
 @pytest.mark.parametrize("head", ["Exception in thread Thread-1 (f):", "Process SpawnProcess-1:"])
@@ -129,6 +169,7 @@ PIECES = (
     TRACE,
     CHAINED,
     SYNTAX,
+    COLOURED,
     "  + Exception Group Traceback (most recent call last):\n",
     "\n",
     "x",
