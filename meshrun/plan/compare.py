@@ -33,8 +33,8 @@ def _mesh(before: Plan, after: Plan) -> Iterator[str]:
         ("views", _named(before.mesh.views), _named(after.mesh.views)),
         ("factorings", _grids(before), _grids(after)),
         ("backend", _pairs(before.mesh.backend), _pairs(after.mesh.backend)),
-        ("time-outs", _pairs(before.mesh.timeout_s), _pairs(after.mesh.timeout_s)),
-        ("options", _pairs(before.mesh.options), _pairs(after.mesh.options)),
+        ("time-outs", _seconds(before.mesh.timeout_s), _seconds(after.mesh.timeout_s)),
+        ("options", _options(before), _options(after)),
     ]
     changed = [row for row in rows if row[1] != row[2]]
     if changed:
@@ -115,6 +115,14 @@ def _grids(plan: Plan) -> str:
 
 def _pairs(pairs: Iterable[tuple[str, object]]) -> str:
     return " ".join(f"{name}={value}" for name, value in pairs) or "-"
+
+
+def _seconds(pairs: Iterable[tuple[str, float]]) -> str:
+    return _pairs((name, f"{seconds:g} s") for name, seconds in pairs)
+
+
+def _options(plan: Plan) -> str:
+    return " ".join(f"{name}({_pairs(options)})" for name, options in plan.mesh.options) or "-"
 
 
 def _short(lines: Sequence[str]) -> str:

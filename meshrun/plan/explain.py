@@ -14,6 +14,8 @@ from meshrun.plan.text import make_table
 from meshrun.plan.values import Plan, WorkerPlan
 from meshrun.spec.labels import labels_of
 
+MAX_PIECES = 16
+
 
 def explain_rank(plan: Plan, rank: int) -> str:
     """What a person asks about one rank. Raises InputError for a rank that is not in the plan."""
@@ -60,12 +62,21 @@ def _over(plan: Plan, worker: WorkerPlan, others: Sequence[int]) -> str:
     for name in label_names(plan.nodes):
         values = {labels_of(plan.nodes[node].host)[name] for node in away} | {here[name]}
         words += f", within one {name}" if len(values) == 1 else f", across {len(values)} {name}s"
-    return f"{words}, to {compact_names(plan.nodes[node].host.name for node in away)}"
+    return f"{words}, to {_hosts([plan.nodes[node].host.name for node in away])}"
+
+
+def _hosts(names: Sequence[str]) -> str:
+    """`gpu[01-04]`; more pieces than a person reads as their number."""
+    text = compact_names(names)
+    return text if text.count(",") < MAX_PIECES else f"{len(names)} hosts, {names[0]} to {names[-1]}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """`0-3,5`; evenly spaced ones as `0,8,...,56`."""
+    """`0-3,5`; evenly spaced ones, and more pieces than a person reads, as `0,8,...,56 (8)`."""
     steps = {after - before for before, after in pairwise(ranks)}
     if len(ranks) > 4 and len(steps) == 1 and steps != {1}:
         return f"{ranks[0]},{ranks[1]},...,{ranks[-1]} ({len(ranks)})"
-    return compact_ids([str(rank) for rank in ranks])
+    pieces = compact_ids([str(rank) for rank in ranks]).split(",")
+    if len(pieces) > MAX_PIECES:
+        pieces = [pieces[0], pieces[1], "...", f"{pieces[-1]} ({len(ranks)})"]
+    return ",".join(pieces)

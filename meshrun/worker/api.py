@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meshrun import wire
 from meshrun.dataclass import replace
 from meshrun.errors import InputError
+from meshrun.worker.arguments import check_arguments, check_present, check_world
 from meshrun.worker.session import (
     DEFAULT_TIMEOUT_S,
     Owner,
@@ -73,6 +74,7 @@ def device() -> torch.device:
 
 def init(text: str | None, *, device: str = "auto", backend: str = "", timeout_s: float | None = None) -> DeviceMesh:
     """See `meshrun.init`."""
+    check_arguments(text, device, backend, timeout_s)
     session = _mine()
     if session is None or not (session.launched or session.meshes or session.destroyed):
         session = _make_session(text, device, backend, timeout_s)
@@ -152,6 +154,7 @@ def _make_session(text: str | None, device: str, backend: str, timeout_s: float 
     place = read_rank(os.environ)
     mesh, said = _read(text, place.world_size)
     found = device if device != "auto" else said
+    check_present(found)
     order = wire.Order(
         form="script",
         argv=(),
@@ -181,7 +184,11 @@ def _read(text: str | None, world_size: int) -> tuple[dict[str, Any], str]:
         return {"dims": {"dp": world_size}}, "auto"
     from meshrun.spec.solve import solve_mesh
 
-    spec = solve_mesh(_parse(text), world_size)
+    asked = _parse(text)
+    try:
+        spec = solve_mesh(asked, world_size)
+    except InputError as error:
+        raise check_world(asked, text, os.environ, error) from None
     mesh: dict[str, Any] = {"dims": dict(spec.dims)}
     extras = {
         "factorings": {name: dict(dims) for name, dims in spec.factorings},

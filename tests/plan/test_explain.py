@@ -56,3 +56,18 @@ def test_a_big_difference_is_short() -> None:
     text = compare_plans(before, after)
     assert "moved: 1600" in text and "... and 161 more" in text
     assert len(text.splitlines()) < 50
+
+
+def test_large_groups_are_short() -> None:
+    """A view that takes every other rank, and hosts with gaps between them: no line of thousands of numbers."""
+    spec = MeshSpec((("pp", 2), ("dp", 64), ("cp", 2), ("tp", 16)), views=(("pp_dp", ("pp", "dp")),))
+    text = explain_rank(plan("gpu[001-512] slots=8", spec), 1700)
+    assert max(map(len, text.splitlines())) < 160
+    assert "4,36,...,4068 (127)" in text and "127 hosts, gpu001 to gpu509" in text
+
+
+def test_settings_that_differ_are_spelled_as_in_the_plan() -> None:
+    settings = MeshSpec((("dp", 2),), timeout_s=(("dp", 60.0),), options=(("dp", (("min_ctas", 1), ("max_ctas", 4))),))
+    text = compare_plans(plan("a slots=2", settings), plan("a slots=2", "dp=2"))
+    rows = [line.split("  ") for line in text.splitlines()]
+    assert ["time-outs", "dp=60 s"] in [row[:2] for row in rows] and "dp(min_ctas=1 max_ctas=4)  -" in text

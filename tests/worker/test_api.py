@@ -138,6 +138,30 @@ def test_a_notebook(tmp_path: Path) -> None:
     assert "init(timeout_s=7), but this process was initialised with 600" in errors[1]
     assert "init(backend='mpi'), but" in errors[2]
     assert "needs 2 slots, but 1 slot takes part" in errors[3]
+    assert "plain python is one rank: meshrun --mesh dp=2 SCRIPT starts them all" in done.stderr
+
+
+@pytest.mark.torch
+def test_arguments_that_cannot_be_meant_are_named_at_once() -> None:
+    """Instead of what torch, or a line of meshrun's own, says about them: AttributeError, timedelta, gloo's enforce."""
+    cases = [
+        ("{'dp': 1}", "the mesh is a dict, not text"),
+        ("device='gpu'", "device 'gpu' is not a device"),
+        ("device=None", "device 'None' is not a device"),
+        ("device='cuda'", "device cuda, but torch finds none here"),
+        ("backend='glo'", "no backend is named glo"),
+        ("backend=3", "the backend is a int, not text"),
+        *((f"timeout_s={text}", "is not a number of seconds") for text in ("-1", "0", "'60'", "True", "float('nan')")),
+    ]
+    calls = "".join(f"    lambda: meshrun.init({call}),\n" for call, _ in cases)
+    text = f"import meshrun\nfor call in [\n{calls}]:\n"
+    text += "    try: call()\n    except Exception as error: print(type(error).__name__, ascii(str(error)))\n"
+    text += "print(meshrun.init('dp=1', backend='gloo', timeout_s=60, device='cpu').mesh_dim_names)\n"
+    text += "try: meshrun.init(device='gpu', timeout_s=0)\nexcept Exception as error: print(len(error.problems))"
+    *said, last, both = python(text, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
+    for (call, words), line in zip(cases, said, strict=True):
+        assert line.startswith("InputError") and words in line and "hint:" in line, (call, line)
+    assert (last, both) == ("('dp',)", "2")
 
 
 @pytest.mark.torch
