@@ -1,6 +1,6 @@
 """Owns: names of process group backends, as torch reads them: which there are, and which device each needs.
 Must not: know what a machine has; a name that a package registers must stay possible.
-Called by: spec.job, plan.checks."""
+Called by: spec.job, plan.checks, worker.arguments."""
 
 from __future__ import annotations
 
