@@ -18,7 +18,19 @@ from meshrun.launch.bundle import make_bundle
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # Of spec only what a worker imports (a mesh and its file, for `meshrun.init`): the rest reads command lines.
-_SPEC = ("__init__", "backends", "grid", "group_options", "mesh", "mesh_file", "near", "nodes", "presets", "solve", "values")
+_SPEC = (
+    "__init__",
+    "backends",
+    "grid",
+    "group_options",
+    "mesh",
+    "mesh_file",
+    "near",
+    "nodes",
+    "presets",
+    "solve",
+    "values",
+)
 _TOP = ("__init__.py", "dataclass.py", "quickclass.py", "errors.py")
 _FILES = (*_TOP, *(f"spec/{name}.py" for name in _SPEC))
 _PACKAGES = ("agent", "wire", "worker")
