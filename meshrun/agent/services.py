@@ -20,6 +20,7 @@ from meshrun.wire import Brief, Forked, ForkStore, OpenStore
 
 Deliver = Callable[[Event], None]
 _LAST_WORDS = 2000
+_LAST_WORDS_S = 0.5
 _REBIND_S, _REBIND_EVERY_S = 1.0, 0.02
 
 
@@ -34,7 +35,7 @@ class ForkServer:
     def start(self, brief: Brief, env: Mapping[str, str]) -> None:
         """Start it; `FromServer` or `ServerLost` follows."""
         modules = (*(("torch",) if brief.init != "off" else ()), *brief.preload)
-        link = Link(self._reactor, self._heard, self.kill)
+        link = Link(self._reactor, self._heard, self._let_go)
         said = os.open(f"{self._tmp}/server.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             far = link.far.fileno()
@@ -69,6 +70,10 @@ class ForkServer:
         """Take in what it said before it ended."""
         if self._link is not None:
             self._link.drain()
+
+    def _let_go(self) -> None:
+        """It has closed its line. From Python 3.12 on that may come before what it says as it ends of an exception."""
+        self._reactor.call_at(self._reactor.now() + _LAST_WORDS_S, self.kill)
 
     def ended(self, how: str) -> None:
         """It has been reaped: say so, with what it wrote last."""

@@ -48,6 +48,10 @@ def main() -> None:
 def serve(line: Line) -> None:
     if PROBLEM == "die":
         sys.exit("the stand-in dies")
+    if PROBLEM == "close-and-die":  # as Python 3.12 does it on a busy machine
+        line.sock.close()
+        time.sleep(0.1)
+        sys.exit("the stand-in dies")
     line.sock.sendall(wire.encode(wire.Imported("0", 0.0, 1, PROBLEM)))
     order = None
     while (message := line.receive()) is not None:

@@ -95,6 +95,7 @@ def test_what_a_worker_said_last_comes_before_its_exit_with_our_rank_and_attempt
         ({"start_method": "spawn"}, {}, None),
         ({}, {"STAND_IN_PROBLEM": "9 threads"}, "9 threads"),
         ({}, {"STAND_IN_PROBLEM": "die"}, "the stand-in dies"),
+        ({}, {"STAND_IN_PROBLEM": "close-and-die"}, "the stand-in dies"),
     ],
 )
 def test_fresh_interpreters_get_the_same_order(
@@ -106,7 +107,7 @@ def test_fresh_interpreters_get_the_same_order(
     driver.expect(wire.Drained)
     remarks = driver.all_of(wire.Trouble)
     assert not any(remark.fatal for remark in remarks)
-    assert [word in remark.message for remark in remarks] == ([True] if word else [])
+    assert [word in remark.message for remark in remarks] == ([True] if word else []), remarks
 
 
 def test_a_fork_server_that_dies_while_forking_is_a_fatal_trouble_and_no_hang(make: Make, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def dump(main: str, *others: str) -> str:
     return f"{threads}Current thread 0x00007fffffffffff (most recent call first):\n{main}"
 
 
-# What faulthandler wrote in one place of one program, a method that the garbage collector calls while a thread of
-# Python and one without a frame exist: alike in CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0 but for the lines of the
+# What faulthandler wrote in one place of one program, a method that the garbage collector calls, while a thread of
+# Python's and one without a frame exist: alike in CPython 3.10.13, 3.11.7, 3.12.1 and 3.13.0 but for the lines of the
 # library. Only 3.10 and 3.11 show a comprehension as a frame of its own.
 COLLECTING = """\
 Thread 0x00007fbc0611c6c0 (most recent call first):
