@@ -134,7 +134,11 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield each message that is complete after `data`. Raises WireError."""
+        """Yield each message that is complete after `data`. Raises WireError.
+
+        Who stops in between gets the rest from the next call."""
+        if 0 < self._size(self._buffer) <= len(self._buffer):
+            data, self._buffer = bytes(self._buffer) + data, bytearray()
         view, start = memoryview(data), 0
         try:
             if self._buffer:

@@ -10,6 +10,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,17 @@ def test_frames_cut_anywhere(messages: list[object], sizes: list[int]) -> None:
         found += decoder.feed(data[at : at + size])
         at, turn = at + size, turn + 1
     assert found == messages
+
+
+@settings(deadline=None)
+@given(st.lists(MESSAGES, max_size=6), st.binary(max_size=20), st.integers(1, 6))
+def test_who_stops_reading_gets_the_rest_later(messages: list[object], tail: bytes, taken: int) -> None:
+    """As in a handshake: what came together with its last message is read by somebody else."""
+    last = wire.Output(0, 1, tail)
+    data, decoder = b"".join(map(wire.encode, [*messages, last])), wire.Decoder()
+    found = list(islice(decoder.feed(data[:-3]), taken))
+    found += decoder.feed(b"")
+    assert found + list(decoder.feed(data[-3:])) == [*messages, last]
 
 
 @settings(deadline=None)
