@@ -4,7 +4,10 @@ Called by: agent.loop."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +25,11 @@ PATIENCE_S = 0.02
 MUCH = 64 * 1024  # output that comes in pieces of this size is passed on, and its rank is not made to rest
 _PIECE = 256 * 1024  # read at once, and the size of one write
 _NONBLOCK = 2  # SPLICE_F_NONBLOCK
+
+
+def waiting_in(pipe: int) -> int:
+    """How many bytes `pipe` holds."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 class Line:
@@ -101,7 +109,14 @@ class Line:
         """Move on what `pass_on` has begun. Raises OSError, BlockingIOError while the kernel takes no more."""
         while self._passing:
             pipe, left = self._passing
-            moved = os.splice(pipe, self._writing, left, flags=_NONBLOCK)
+            try:
+                moved = os.splice(pipe, self._writing, left, flags=_NONBLOCK)
+            except BlockingIOError:
+                if waiting_in(pipe):
+                    raise
+                moved = 0  # others have read it: it would be waited for without end, and for nothing else meanwhile
+            except OSError:  # a sandbox that has no splice; a line that is gone is found by the next write
+                self._splices, moved = False, 0
             self._passing = (pipe, left - moved) if left > moved else None
             self._sent_at = self._reactor.now()
             if not moved:

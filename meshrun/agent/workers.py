@@ -7,13 +7,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import sys
-import termios
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshrun.agent.events import Event, Said, Started, StartFailed, StreamsClosed
-from meshrun.agent.line import MUCH, Line
+from meshrun.agent.line import MUCH, Line, waiting_in
 from meshrun.agent.link import Link
 from meshrun.agent.reactor import READ, Reactor
 from meshrun.agent.services import ForkServer
@@ -95,8 +93,7 @@ class WorkerPipes:
 
     def _pass_on(self, fd: int) -> int:
         """Let the line take what waits in the pipe, unread: how much that was. Not stderr, whose end is kept."""
-        waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-        size = self._line.pass_on(self._rank, STDOUT, fd, waiting)
+        size = self._line.pass_on(self._rank, STDOUT, fd, waiting_in(fd))
         self.wrote = self.wrote or size > 0
         return size
 

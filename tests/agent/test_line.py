@@ -221,3 +221,31 @@ def test_a_line_that_is_no_pipe(tmp_path: Path) -> None:
         line.open_window(1 << 20)
         line.flush()
         assert not line.pass_on(0, wire.STDOUT, 0, 1 << 17)
+
+
+def test_what_somebody_else_has_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """The worker writes nothing more: the frame is completed, and what stands behind it is told."""
+    ends = Ends(tmp_path, SMALLEST)
+    os.write(ends.worker, b"x" * 100_000)
+    ends.turn()
+    os.read(next(iter(ends.pipes._streams)), 1 << 20)
+    ends.line.send(wire.Progress(0, (7,)))
+    for _ in range(100):
+        ends.read(1 << 20)
+        ends.turn()
+    assert wire.Progress(0, (7,)) in ends.messages
+    assert len(ends.output()) == 100_000
+    ends.end()
+
+
+def test_where_the_kernel_refuses_to_splice_output_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(1, "a sandbox")
+
+    ends, data = Ends(tmp_path), random.Random(2).randbytes(200_000)
+    monkeypatch.setattr(os, "splice", refuse)
+    os.write(ends.worker, data)
+    ends.turn()
+    assert ends.line.open
+    ends.end()
+    assert ends.output() == data
