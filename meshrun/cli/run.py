@@ -15,6 +15,8 @@ from meshrun.launch.ahead import open_ahead
 from meshrun.launch.openers import make_openers
 from meshrun.spec.argv import Split
 
+_LEAVE_S = 5.0
+
 
 def run(split: Split) -> int:
     """Run what the command line asks for and return its exit code. Raises MeshrunError before anything is started."""
@@ -30,7 +32,18 @@ def run(split: Split) -> int:
         tell_if_inside(os.environ)
         tell_remarks(request)
     openers = open_ahead(request.job, make_openers(request.job))
-    from meshrun.cli.runner import run_job  # 30 ms of imports, in which an agent here starts
+    try:
+        from meshrun.cli.runner import run_job  # 30 ms of imports, in which an agent here starts
 
-    gc.enable()
-    return run_job(request.job, openers)
+        gc.enable()
+        return run_job(request.job, openers)
+    except BaseException:
+        _end_agents()
+        raise
+
+
+def _end_agents() -> None:
+    """Nothing of a run is left when its command returns, also where it never came to watch it."""
+    from meshrun.launch.local import end_agents
+
+    end_agents(_LEAVE_S)

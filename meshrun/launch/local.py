@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from typing import IO
 
@@ -19,6 +20,7 @@ from meshrun.launch.intake import Intake, MakeStart, Outbox, feed_safely
 from meshrun.launch.pipes import enlarge, read_both, read_rest, start_process, wait_for, write_all
 
 _EXIT_WAIT_S = 5.0
+_opened: list[_LocalChannel] = []
 _SHELL = shlex.split(COMMAND)[1:]  # what any login shell becomes with it
 
 
@@ -31,8 +33,18 @@ def open_local(make_start: MakeStart) -> Opener:
     return open_one
 
 
+def end_agents(within_s: float) -> None:
+    """The launcher gives up, for an error of its own: agents here see their lines end, and are waited for so long."""
+    for channel in _opened:
+        channel.hang_up()
+    end = time.monotonic() + within_s
+    for channel in _opened:
+        channel.wait(max(0.0, end - time.monotonic()))
+
+
 class _LocalChannel:
     def __init__(self, node: int, deliver: Deliver, make_start: MakeStart) -> None:
+        _opened.append(self)
         self._intake = Intake(node, deliver)
         self._outbox = Outbox()
         # Not on the thread: while the launcher imports its own parts, that waits for the interpreter at every step.
@@ -47,9 +59,18 @@ class _LocalChannel:
     def close(self) -> None:
         # What is queued still goes out; then the agent sees end-of-file. The reader stays until the agent is gone, so
         # that it can stop in order without a broken pipe and leaves no zombie.
+        self.hang_up()
+        self._end_unborn()
+
+    def hang_up(self) -> None:
+        """No event from now on, and end-of-file for the agent, which leaves in order."""
         self._intake.mute()
         self._outbox.stop()
-        self._end_unborn()
+
+    def wait(self, within_s: float) -> None:
+        """Until the agent is gone, so long at most."""
+        if self._process:
+            wait_for(self._process, within_s)
 
     def _end_unborn(self) -> None:
         """One that has not greeted has nothing to stop; if it is stopped itself, it would see no end-of-file."""

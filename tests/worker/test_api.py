@@ -203,6 +203,7 @@ def test_a_notebooks_kernel() -> None:
         "child = os.fork()\nif not child:\n    os._exit(len(meshrun.coords()))",
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
         "dist.destroy_process_group(); print(meshrun.init('dp=1,tp=1').mesh_dim_names)",
+        "dist.destroy_process_group()",  # else torch can crash as the interpreter ends
     ]
     kernel = (
         "import asyncio, io, sys\n"
@@ -216,4 +217,5 @@ def test_a_notebooks_kernel() -> None:
         "finally: real.write(sys.stdout.getvalue() + sys.stderr.getvalue())\n"
     )
     done = python(kernel)
-    assert done.stdout.splitlines() == ["[1.0, 1.0] {'dp': 0, 'tp': 0} 1 True", "1", "('dp', 'tp')"], done.stderr
+    said = ["[1.0, 1.0] {'dp': 0, 'tp': 0} 1 True", "1", "('dp', 'tp')"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stderr
