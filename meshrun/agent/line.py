@@ -21,7 +21,7 @@ from meshrun.errors import WireError
 from meshrun.wire import MARKER, Ack, Beat, Decoder, Output, encode, encode_head
 
 BEAT_S = 2.0
-PATIENCE_S = 0.02
+PATIENCE_S, FAST = 0.02, 100e6  # the most at once; bytes a second
 MUCH = 64 * 1024  # output that comes in pieces of this size is passed on, and its rank is not made to rest
 _PIECE = 256 * 1024  # read at once, and the size of one write
 _NONBLOCK = 2  # SPLICE_F_NONBLOCK
@@ -46,6 +46,7 @@ class Line:
         self._passing: tuple[int, int] | None = None  # a pipe, and how many of its bytes the last frame still lacks
         self._splices = hasattr(os, "splice") and S_ISFIFO(os.fstat(writing).st_mode)
         self._sent_at = reactor.now()
+        self._patient_until = 0.0
         self._blocked = False
         self.open = True
 
@@ -118,7 +119,7 @@ class Line:
             except OSError:  # a sandbox that has no splice; a line that is gone is found by the next write
                 self._splices, moved = False, 0
             self._passing = (pipe, left - moved) if left > moved else None
-            self._sent_at = self._reactor.now()
+            self._note_sent(moved)
             if not moved:
                 self.finish_with(pipe)
 
@@ -132,10 +133,15 @@ class Line:
 
     @property
     def pausing(self) -> bool:
-        """The launcher took something a moment ago and takes no more just now: what is spooled only for that long would
-        cost two copies and the disk."""
+        """A launcher that is fast takes no more just now: to spool for a moment only costs two copies and the disk.
+
+        Each byte sent is worth so much patience that a slow line holds no worker to less than `FAST`."""
         stuck = self._blocked or self._window <= 0
-        return stuck and not self._spool and self._reactor.now() - self._sent_at < PATIENCE_S
+        return stuck and not self._spool and self._reactor.now() < self._patient_until
+
+    def _note_sent(self, count: int) -> None:
+        self._sent_at = now = self._reactor.now()
+        self._patient_until = min(max(self._patient_until, now) + count / FAST, now + PATIENCE_S)
 
     @property
     def full(self) -> bool:
@@ -167,7 +173,7 @@ class Line:
             except OSError:
                 self.shut()
                 return self._lost()
-            self._sent_at = self._reactor.now()
+            self._note_sent(written)
             self._buffer = self._buffer[written:]
         return None
 

@@ -165,12 +165,30 @@ def test_a_stream_that_is_closed_in_the_middle_of_a_frame(tmp_path: Path, passed
     assert ends.output() == data
 
 
+def test_a_slow_line_does_not_hold_a_worker_to_its_own_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a little every few milliseconds: what it does not take is spooled, and the worker goes on."""
+    clock, ends = 100.0, Ends(tmp_path, SMALLEST)
+    monkeypatch.setattr(ends.reactor, "now", lambda: clock)
+    data, sent = bytes(100_000), 0
+    for turn in range(400):
+        if turn % 10 == 0:
+            with contextlib.suppress(BlockingIOError):
+                sent += os.write(ends.worker, data)
+            ends.read(SMALLEST)
+        ends.turn()
+        clock += 0.001
+    assert sent == 40 * len(data)
+    monkeypatch.undo()
+    ends.end()
+    assert len(ends.output()) == sent
+
+
 def test_a_launcher_that_stands_still_does_not_hold_a_worker_up(
     tmp_path: Path, passed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short stall is waited for; a longer one is what the spool is for."""
-    ends, sent = Ends(tmp_path, SMALLEST), 0
-    monkeypatch.setattr(line_module, "PATIENCE_S", 1e9)
+    clock, ends, sent = 100.0, Ends(tmp_path, SMALLEST), 0
+    monkeypatch.setattr(ends.reactor, "now", lambda: clock)
     while not ends.line.pausing:
         sent += os.write(ends.worker, bytes(100_000))
         ends.turn()
@@ -178,12 +196,13 @@ def test_a_launcher_that_stands_still_does_not_hold_a_worker_up(
         while True:
             sent += os.write(ends.worker, bytes(4096))
             ends.turn()
-    monkeypatch.setattr(line_module, "PATIENCE_S", 0.0)
+    clock += line_module.PATIENCE_S
     taken = 0
     while taken < 1 << 21:
         with contextlib.suppress(BlockingIOError):
             taken += os.write(ends.worker, bytes(100_000))
         ends.turn()
+    monkeypatch.undo()
     ends.end()
     assert len(ends.output()) == sent + taken
 
