@@ -24,7 +24,7 @@ BEAT_S = 2.0
 PATIENCE_S, FAST = 0.02, 100e6  # the most at once; bytes a second
 MUCH = 64 * 1024  # output that comes in pieces of this size is passed on, and its rank is not made to rest
 _PIECE = 256 * 1024  # read at once, and the size of one write
-_NONBLOCK = 2  # SPLICE_F_NONBLOCK
+_NONBLOCK, _GET_PIPE_SIZE = 2, 1032  # SPLICE_F_NONBLOCK, F_GETPIPE_SZ
 
 
 def waiting_in(pipe: int) -> int:
@@ -45,6 +45,10 @@ class Line:
         self._buffer = memoryview(MARKER)
         self._passing: tuple[int, int] | None = None  # a pipe, and how many of its bytes the last frame still lacks
         self._splices = hasattr(os, "splice") and S_ISFIFO(os.fstat(writing).st_mode)
+        # What is passed on at once. Where a launcher has made the line's pipe large, a frame fits in whole and is read in
+        # one go; a pipe of the usual size may lead to a slow line, where no message should wait long for a frame's end.
+        room = fcntl.fcntl(writing, _GET_PIPE_SIZE) if self._splices else 0
+        self.most = max(_PIECE, room - MUCH)
         self._sent_at = reactor.now()
         self._patient_until = 0.0
         self._blocked = False
@@ -94,7 +98,7 @@ class Line:
         """Send what waits in `pipe` as output without reading it: from pipe to pipe the kernel moves pages, not bytes.
 
         How much that was; 0 where it cannot be done now or is too little to be worth it: then read it, and `put`."""
-        size = min(waiting, self._window, _PIECE)
+        size = min(waiting, self._window, self.most)
         if size < MUCH or not (self.open and self._splices and self.idle) or self._blocked:
             return 0
         try:
@@ -160,6 +164,10 @@ class Line:
 
     def flush(self) -> None:
         """Send what the kernel takes now. Called after every turn of the loop."""
+        if not self._blocked:  # else the kernel says when it takes more
+            self._send_on()
+
+    def _send_on(self) -> None:
         while self.open:
             try:
                 self._splice()
@@ -180,7 +188,7 @@ class Line:
     def _block(self) -> None:
         if not self._blocked:
             self._blocked = True
-            self._reactor.watch(self._writing, WRITE, lambda _: self.flush())
+            self._reactor.watch(self._writing, WRITE, lambda _: self._send_on())
 
     def _unblock(self) -> None:
         if self._blocked:

@@ -18,7 +18,8 @@ from meshrun.agent.services import ForkServer
 from meshrun.agent.spawn import explain_refusal, start_process, start_role, to_text
 from meshrun.wire import STDERR, STDOUT, Fork, Order
 
-_PIPE_BYTES = 256 * 1024
+_PIPE_BYTES, _LARGE_PIPE = 256 * 1024, 1024 * 1024
+_MOST_LARGE = 2  # of a node: a user who is not root has 64 MiB for all pipes
 _REST_S = 0.001
 _PAUSE_S = 0.1
 _WORDS_BYTES = 8 * 1024  # of a worker's stderr, kept for the case that it ends without a record
@@ -29,8 +30,11 @@ _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 class WorkerPipes:
     """Our ends of one worker's stdout, stderr and socket, and the ends that it gets."""
 
-    def __init__(self, reactor: Reactor, line: Line, deliver: Callable[[Event], None], rank: int) -> None:
-        self._reactor, self._line, self._deliver, self._rank = reactor, line, deliver, rank
+    def __init__(
+        self, reactor: Reactor, line: Line, deliver: Callable[[Event], None], rank: int, large: set[int]
+    ) -> None:
+        """`large`: the ranks of this node whose pipe was made larger, shared by all of them."""
+        self._reactor, self._line, self._deliver, self._rank, self._large = reactor, line, deliver, rank, large
         self._streams: dict[int, int] = {}  # our fd → stream
         self._words = b""
         self._read_at: dict[int, float] = {}
@@ -41,8 +45,7 @@ class WorkerPipes:
     def _make_pipe(self, stream: int) -> int:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        with contextlib.suppress(OSError):  # this user's share of pipe memory may be used up: the usual size does too
-            fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
+        _resize(reading, _PIPE_BYTES)
         self._streams[reading] = stream
         self._watch(reading)
         return writing
@@ -93,9 +96,18 @@ class WorkerPipes:
 
     def _pass_on(self, fd: int) -> int:
         """Let the line take what waits in the pipe, unread: how much that was. Not stderr, whose end is kept."""
-        size = self._line.pass_on(self._rank, STDOUT, fd, waiting_in(fd))
+        waiting = waiting_in(fd)
+        if waiting >= _PIPE_BYTES // 2:
+            self._enlarge(fd)
+        size = self._line.pass_on(self._rank, STDOUT, fd, waiting)
         self.wrote = self.wrote or size > 0
         return size
+
+    def _enlarge(self, fd: int) -> None:
+        """It writes faster than it is read. Where the line takes more at once, more room makes fewer, larger frames."""
+        if self._line.most > _PIPE_BYTES and self._rank not in self._large and len(self._large) < _MOST_LARGE:
+            self._large.add(self._rank)
+            _resize(fd, _LARGE_PIPE)
 
     def last_words(self) -> str:
         """The end of its stderr, with what is still in the pipe: a process that has ended wrote all it had."""
@@ -130,6 +142,11 @@ class WorkerPipes:
         self.link.close()
 
 
+def _resize(pipe: int, size: int) -> None:
+    with contextlib.suppress(OSError):  # this user's share of pipe memory may be used up: the usual size does too
+        fcntl.fcntl(pipe, _SET_PIPE_SIZE, size)
+
+
 class Workers:
     """The pipes of all workers of an attempt, and the three ways to start their processes."""
 
@@ -137,10 +154,11 @@ class Workers:
         self._reactor, self._line, self._deliver = reactor, line, deliver
         self._bundle, self._tmp = bundle, tmp
         self._pipes: dict[int, WorkerPipes] = {}
+        self._large: set[int] = set()
 
     def _open(self, rank: int) -> WorkerPipes | None:
         try:
-            self._pipes[rank] = WorkerPipes(self._reactor, self._line, self._deliver, rank)
+            self._pipes[rank] = WorkerPipes(self._reactor, self._line, self._deliver, rank, self._large)
             return self._pipes[rank]
         except OSError as error:
             self._deliver(StartFailed(rank, explain_refusal(error)))
@@ -211,3 +229,4 @@ class Workers:
         for pipes in self._pipes.values():
             pipes.close()
         self._pipes.clear()
+        self._large.clear()

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from meshrun import wire
 from meshrun.agent import line as line_module
+from meshrun.agent.events import Event
 from meshrun.agent.line import Line
 from meshrun.agent.reactor import Reactor
-from meshrun.agent.workers import WorkerPipes
+from meshrun.agent.workers import WorkerPipes, Workers
 from meshrun.errors import WireError
 from meshrun.launch.channel import Scanner
 
@@ -81,7 +82,7 @@ class Ends:
         fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, room)
         self.line = Line(self.reactor, self._reading, self._writing, str(folder))
         self.line.open_window(window)
-        self.pipes = WorkerPipes(self.reactor, self.line, lambda event: None, 3)
+        self.pipes = WorkerPipes(self.reactor, self.line, lambda event: None, 3, set())
         self.worker = self.pipes.outputs[0]
         os.set_blocking(self.worker, False)
         self._scanner = Scanner()
@@ -205,6 +206,66 @@ def test_a_launcher_that_stands_still_does_not_hold_a_worker_up(
     monkeypatch.undo()
     ends.end()
     assert len(ends.output()) == sent + taken
+
+
+@pytest.mark.parametrize(("room", "at_least", "large"), [(1 << 20, (1 << 18) + 1, {3}), (1 << 16, 1, set())])
+def test_frames_are_as_large_as_the_line_has_room(
+    tmp_path: Path, passed: list[int], room: int, at_least: int, large: set[int]
+) -> None:
+    """With much room a rank that fills its pipe gets a larger one, and a frame still fits whole into the line's."""
+    ends, data = Ends(tmp_path, room), random.Random(3).randbytes(1 << 20)
+    sent = b""
+    for _ in range(12):
+        with contextlib.suppress(BlockingIOError):
+            sent += data[: os.write(ends.worker, data)]
+        ends.turn()
+        ends.read(1 << 20)
+    ends.end()
+    assert ends.output() == sent
+    assert at_least <= max(passed) <= ends.line.most <= max(room - 1, 1 << 18)
+    assert ends.pipes._large == large
+
+
+def test_only_so_many_ranks_of_a_node_get_a_larger_pipe(tmp_path: Path) -> None:
+    """A restart starts to count anew."""
+    ends, events = Ends(tmp_path), list[Event]()
+    workers = Workers(ends.reactor, ends.line, events.append, "", str(tmp_path))
+    for _ in range(2):
+        pipes = [workers._open(rank) for rank in range(4)]
+        for one in pipes:
+            assert one
+            os.set_blocking(one.outputs[0], False)
+            os.write(one.outputs[0], bytes(1 << 20))
+        for _ in range(8):
+            ends.turn()
+            ends.read(1 << 20)
+        assert len(workers._large) == 2
+        for one in pipes:
+            assert one
+            one.close_far_ends()
+        workers.close()
+        assert not workers._large
+    ends.end()
+
+
+def test_a_line_that_takes_nothing_is_not_tried_at_every_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, tried, write = Ends(tmp_path, SMALLEST), 0, os.write
+
+    def count(fd: int, data: bytes) -> int:
+        nonlocal tried
+        tried += fd == ends._writing
+        return write(fd, data)
+
+    os.write(ends.worker, bytes(100_000))
+    for _ in range(3):
+        ends.turn()
+    monkeypatch.setattr(os, "write", count)
+    for _ in range(10):
+        ends.line.send(wire.Beat())
+        ends.turn()
+    assert not tried
+    ends.end()
+    assert tried and len(ends.output()) == 100_000 and ends.messages.count(wire.Beat()) == 10
 
 
 def test_the_window_is_never_overdrawn(tmp_path: Path, passed: list[int]) -> None:
