@@ -45,7 +45,7 @@ class Line:
         self._buffer = memoryview(MARKER)
         self._passing: tuple[int, int] | None = None  # a pipe, and how many of its bytes the last frame still lacks
         self._splices = hasattr(os, "splice") and S_ISFIFO(os.fstat(writing).st_mode)
-        # What is passed on at once. Where a launcher has made the line's pipe large, a frame fits in whole and is read in
+        # What is passed on at once. Where a launcher made the line's pipe large, a frame fits in whole and is read in
         # one go; a pipe of the usual size may lead to a slow line, where no message should wait long for a frame's end.
         room = fcntl.fcntl(writing, _GET_PIPE_SIZE) if self._splices else 0
         self.most = max(_PIECE, room - MUCH)
