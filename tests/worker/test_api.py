@@ -214,7 +214,8 @@ def test_a_notebooks_kernel() -> None:
         "names = {'__name__': '__main__'}\n"
         f"async def main():\n    for cell in {cells!r}:\n        exec(compile(cell, '<cell>', 'exec'), names)\n"
         "try: asyncio.run(main())\n"
-        "finally: real.write(sys.stdout.getvalue() + sys.stderr.getvalue())\n"
+        "finally:\n    real.write(sys.stdout.getvalue() + sys.stderr.getvalue())\n"
+        "    real.flush()\n"  # nobody else does: it is sys.stdout no more
     )
     done = python(kernel)
     said = ["[1.0, 1.0] {'dp': 0, 'tp': 0} 1 True", "1", "('dp', 'tp')"]
