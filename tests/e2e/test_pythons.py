@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MakeCluster
-from tests.e2e.command import assert_nothing_left, on, run
+from tests.e2e.command import Ended, assert_nothing_left, on, run
 from tests.pythons import OTHERS, folder_of, need_python
 
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -35,6 +35,12 @@ def lines(out: str) -> list[str]:
     return sorted(line.split("] ", 1)[1] for line in out.splitlines())
 
 
+def check_exception(ended: Ended) -> None:
+    assert ended.code == 1, ended
+    raised = ended.summary["first_failure"]["exception"]
+    assert (raised["type"], raised["message"], raised["line"]) == ("KeyError", "'b'", 3)
+
+
 @pytest.mark.parametrize("version", OTHERS)
 def test_workers_of_another_python(tmp_path: Path, version: str) -> None:
     """The bundle has the launcher's bytecode, which is of no use there: its sources are read."""
@@ -50,9 +56,7 @@ def test_an_exception_of_another_python(tmp_path: Path, version: str) -> None:
     (tmp_path / "script.py").write_text(FAILS)
     options = ["--python", need_python(version), "--no-init", "--start-method", "spawn", "-x", "FORCE_COLOR=1"]
     ended = run(tmp_path, *options, "script.py")
-    assert ended.code == 1, ended
-    raised = ended.summary["first_failure"]["exception"]
-    assert (raised["type"], raised["message"], raised["line"]) == ("KeyError", "'b'", 3)
+    check_exception(ended)
 
 
 @pytest.mark.parametrize("version", OTHERS)
@@ -60,9 +64,7 @@ def test_a_program_that_is_another_python(tmp_path: Path, version: str) -> None:
     """Its traceback is read from its stderr: from 3.13 on in colours, if somebody forces them."""
     (tmp_path / "script.py").write_text(FAILS)
     ended = run(tmp_path, "-x", "FORCE_COLOR=1", "--no-python", need_python(version), "script.py")
-    assert ended.code == 1, ended
-    raised = ended.summary["first_failure"]["exception"]
-    assert (raised["type"], raised["message"], raised["line"]) == ("KeyError", "'b'", 3)
+    check_exception(ended)
 
 
 @pytest.mark.parametrize("version", OTHERS)

@@ -45,7 +45,6 @@ def test_plain_python_is_a_world_of_one() -> None:
 
 @pytest.mark.torch
 def test_under_torchrun() -> None:
-    pytest.importorskip("meshrun.spec.mesh")
     # In one write: torchrun mixes the pieces of what ranks print at the same time.
     text = "import os, meshrun\nm = meshrun.init('dp=1,tp=auto')\n"
     text += "os.write(1, f'{m.mesh_dim_names} {meshrun.coords()}\\n'.encode())\n"

@@ -323,7 +323,6 @@ def test_off_changes_nothing(player: Player) -> None:
 
 
 def test_the_scripts_mesh_counts_where_the_command_line_has_none(player: Player) -> None:
-    pytest.importorskip("meshrun.spec.mesh")
     (end, *_) = run(
         player, "print(list(meshrun.init('a=2,b=auto').shape), meshrun.coords())", 4, {"dp": 4}, init="lazy"
     )
